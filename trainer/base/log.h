@@ -1,0 +1,27 @@
+// One line of log, to a sink that the program sets; standard error until then.
+#ifndef LENET_TRAINER_BASE_LOG_H_
+#define LENET_TRAINER_BASE_LOG_H_
+
+#include <functional>
+
+#include "absl/strings/string_view.h"
+
+namespace lenet {
+
+enum class LogLevel { kDebug, kInfo, kWarning, kError };
+
+using LogSink = std::function<void(LogLevel level, absl::string_view message)>;
+
+// Sets the sink of this executable or plug-in (each holds its own). Call it before other threads log. The sink
+// must be safe to call from any thread and must not throw.
+void SetLogSink(LogSink sink);
+
+// The sink in force, to hand on to a plug-in.
+LogSink GetLogSink();
+
+// Safe from any thread, destructors included; never throws.
+void Log(LogLevel level, absl::string_view message);
+
+}  // namespace lenet
+
+#endif  // LENET_TRAINER_BASE_LOG_H_

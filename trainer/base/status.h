@@ -1,0 +1,40 @@
+// Macros that pass an absl::Status up, and small helpers to build one.
+#ifndef LENET_TRAINER_BASE_STATUS_H_
+#define LENET_TRAINER_BASE_STATUS_H_
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+
+// Returns from the enclosing function if `expr` (an absl::Status) is not OK.
+#define LENET_RETURN_IF_ERROR(expr)                               \
+  do {                                                            \
+    if (absl::Status lenet_status = (expr); !lenet_status.ok()) { \
+      return lenet_status;                                        \
+    }                                                             \
+  } while (false)
+
+#define LENET_CONCAT_INNER(a, b) a##b
+#define LENET_CONCAT(a, b) LENET_CONCAT_INNER(a, b)
+
+// LENET_ASSIGN_OR_RETURN(auto x, F()): binds the value of an absl::StatusOr, or returns its error.
+#define LENET_ASSIGN_OR_RETURN(lhs, expr) \
+  LENET_ASSIGN_OR_RETURN_IMPL(LENET_CONCAT(lenet_statusor_, __LINE__), lhs, expr)
+#define LENET_ASSIGN_OR_RETURN_IMPL(tmp, lhs, expr) \
+  auto tmp = (expr);                                \
+  if (!tmp.ok()) return std::move(tmp).status();    \
+  lhs = *std::move(tmp)
+
+namespace lenet {
+
+// The same code with `context` and ": " put before the message; OK stays OK.
+inline absl::Status Annotate(const absl::Status& status, absl::string_view context) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat(context, ": ", status.message()));
+}
+
+}  // namespace lenet
+
+#endif  // LENET_TRAINER_BASE_STATUS_H_
