@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Makes a self-contained folder for GPU hosts that lack the distribution's gRPC, Abseil and oneDNN packages: programs,
+# plug-ins, GPU tests and benchmarks, and the libraries they need, without CUDA's own.
+set -euo pipefail
+
+usage() {
+  cat <<'EOF'
+Usage: deploy/bundle.sh DIR [--without-cpu]
+  DIR             the folder to make; an earlier bundle there is replaced
+  --without-cpu   leave the CPU plug-in and its library (40 MB) out
+EOF
+}
+
+fail() {
+  printf 'bundle: %s\n' "$1" >&2
+  exit 1
+}
+
+folder=
+cpu=ON
+for argument in "$@"; do
+  case "$argument" in
+    -h | --help) usage; exit 0 ;;
+    --without-cpu) cpu=OFF ;;
+    -*) usage >&2; exit 2 ;;
+    *) [ -z "$folder" ] || { usage >&2; exit 2; }; folder=$argument ;;
+  esac
+done
+[ -n "$folder" ] || { usage >&2; exit 2; }
+
+if [ -e "$folder" ] && [ -n "$(ls -A "$folder")" ]; then
+  [ -x "$folder/run-gpu-tests.sh" ] || fail "$folder is not empty and not an earlier bundle"
+  rm -rf "$folder"
+fi
+mkdir -p "$folder"
+folder=$(cd "$folder" && pwd)
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+build=build/bundle
+
+cmake --preset bundle -DLENET_CPU=$cpu
+cmake --build "$build" --target bundle
+cmake --install "$build" --prefix "$folder" --strip >/dev/null
+cmake --install "$build" --prefix "$folder" --strip --component gpu_tests >/dev/null
+[ -e "$folder/lib/lenet/liblenet_cuda.so" ] ||
+  echo "bundle: without the CUDA plug-in: this machine has no CUDA Toolkit, cuDNN or NCCL to build it with" >&2
+
+cp -r tests/data "$folder/tests/data"
+cp deploy/bundle/with-cuda.sh deploy/bundle/run-gpu-tests.sh LICENSE "$folder/"
+
+# Prints name and path of what a file needs beside the bundle, CUDA's libraries, and those of every system.
+elsewhere='lib(cuda|cudart|cublas|cublasLt|cudnn|nccl|nvrtc)[_a-z]*|ld-linux-x86-64|linux-vdso'
+everywhere='lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s)'
+needs() {
+  ldd "$1" | awk -v own="$folder/" '$2 == "=>" && index($3, own) != 1 {print $1, $3}' |
+    grep -vE "^($elsewhere|$everywhere)\.so" || true
+}
+
+for plugin in "$folder"/lib/lenet/liblenet_*.so; do
+  while read -r name path; do
+    [ -e "$path" ] || fail "$(basename "$plugin") needs $name, which is not on this machine"
+    install -m 644 "$path" "$folder/lib/lenet/$name"
+    strip --strip-unneeded "$folder/lib/lenet/$name"
+  done < <(needs "$plugin")
+done
+for file in "$folder"/bin/* "$folder"/tests/* "$folder"/lib/lenet/liblenet_*.so; do
+  [ -f "$file" ] || continue
+  rest=$(needs "$file")
+  [ -z "$rest" ] || fail "$(basename "$file") would need, beside the bundle: $rest"
+done
+
+du -sm "$folder" | awk '{print $2 ": " $1 " MB"}'

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Runs the bundle's GPU tests. Those that need more GPUs than there are skip, with the reason.
+#
+# Usage: run-gpu-tests.sh [GTEST_ARGUMENT...]
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+export LENET_TEST_DATA=$PWD/tests/data
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+# count KIND: what gtest's closing lines in the log sum to.
+count() {
+  awk -v kind="$1" '$1 == "[" && $2 == kind && $5 ~ /^tests?[.,]/ {sum += $4} END {print sum + 0}' "$log"
+}
+
+broken=0
+for test in tests/*_test; do
+  echo "== $test"
+  ./with-cuda.sh "$test" --gtest_brief=1 "$@" 2>&1 | tee -a "$log" || broken=$((broken + 1))
+done
+passed=$(count PASSED) failed=$(count FAILED) skipped=$(count SKIPPED)
+# A test that takes its process with it has no closing line.
+[ "$broken" -eq 0 ] || [ "$failed" -gt 0 ] || failed=$broken
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

