@@ -1,0 +1,202 @@
+// Ranks on two GPUs: aborts, groups beside each other, and many jobs in a row.
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/gpu/device_memory.h"
+#include "tests/support/backend_under_test.h"
+#include "tests/support/rank_run.h"
+#include "tests/support/rank_threads.h"
+#include "tests/support/synthetic_data.h"
+#include "trainer/base/status.h"
+#include "trainer/nn/init.h"
+#include "trainer/nn/net.h"
+
+namespace lenet {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kBatch = 64;
+constexpr int kChunk = 100;
+
+class CudaRanksTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    LENET_USE_BACKEND(backend_, "cuda");
+    if (backend_->devices().size() < 2) GTEST_SKIP() << "needs 2 GPUs, there is " << backend_->devices().size();
+    dataset_ = SyntheticDataset(/*train_count=*/1000, /*test_count=*/100);
+    absl::StatusOr<NetSpec> spec = PresetNet("lenet", {1, 28, 28}, 10);
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    absl::StatusOr<Net> net = Net::Create(*std::move(spec));
+    ASSERT_TRUE(net.ok()) << net.status();
+    net_ = std::make_unique<Net>(*std::move(net));
+    parameters_.resize(net_->flat_size());
+    Initialize(*net_, {}, /*seed=*/4, parameters_);
+  }
+
+  absl::StatusOr<std::unique_ptr<Engine>> WarmEngine(RankGroup* group, int rank) {
+    LENET_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
+                           group->NewEngine(rank, {.net = net_.get(),
+                                                   .dataset = dataset_,
+                                                   .batch_size = kBatch,
+                                                   .optimizer = {.momentum = 0.9, .nesterov = true}}));
+    LENET_RETURN_IF_ERROR(engine->WriteParameters(parameters_));
+    LENET_RETURN_IF_ERROR(engine->Broadcast());
+    LENET_RETURN_IF_ERROR(engine->WarmUp());
+    return engine;
+  }
+
+  // Chunks of kChunk steps, two in flight, then the parameters.
+  absl::Status RunChunks(Engine* engine, int rank, int chunks, std::vector<float>* parameters) {
+    std::vector<uint32_t> indices(kChunk * kBatch);
+    for (size_t i = 0; i < indices.size(); ++i) indices[i] = static_cast<uint32_t>((i * 7 + rank * 500) % 1000);
+    const std::vector<float> rates(kChunk, 0.02f);
+    std::vector<float> losses(kChunk);
+    for (int i = 0; i <= chunks; ++i) {
+      if (i < chunks) {
+        LENET_RETURN_IF_ERROR(
+            engine->Enqueue({.first_step = int64_t{i} * kChunk, .indices = indices, .learning_rates = rates}));
+      }
+      if (i > 0) LENET_RETURN_IF_ERROR(engine->Wait(losses));
+    }
+    parameters->resize(parameters_.size());
+    return engine->ReadParameters(*parameters);
+  }
+
+  absl::Status Train(RankGroup* group, int chunks, std::vector<std::vector<float>>* parameters) {
+    parameters->resize(group->size());
+    return RunRanks(group->size(), [&](int rank) -> absl::Status {
+      LENET_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, WarmEngine(group, rank));
+      return RunChunks(engine.get(), rank, chunks, &(*parameters)[rank]);
+    });
+  }
+
+  std::unique_ptr<RankGroup> NewGroup(const std::vector<int>& devices) {
+    absl::StatusOr<std::unique_ptr<RankGroup>> group = backend_->NewGroup(devices);
+    EXPECT_TRUE(group.ok()) << group.status();
+    return group.ok() ? *std::move(group) : nullptr;
+  }
+
+  Backend* backend_ = nullptr;
+  std::shared_ptr<const Dataset> dataset_;
+  std::unique_ptr<Net> net_;
+  std::vector<float> parameters_;
+};
+
+TEST_F(CudaRanksTest, TwentyJobsInARowGiveTheSameBitsInFlatMemory) {
+  std::unique_ptr<RankGroup> group = NewGroup({0, 1});
+  std::vector<std::vector<float>> first;
+  int64_t free[2] = {};
+  for (int job = 0; job < 20; ++job) {
+    std::vector<std::vector<float>> parameters;
+    const absl::Status status = Train(group.get(), 2, &parameters);
+    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_EQ(parameters[0], parameters[1]) << "job " << job;
+    if (job == 0) first = parameters;
+    ASSERT_EQ(parameters[0], first[0]) << "job " << job;
+    for (int device = 0; device < 2; ++device) {
+      const absl::StatusOr<int64_t> now = FreeDeviceMemory(device);
+      ASSERT_TRUE(now.ok()) << now.status();
+      if (job == 2) free[device] = *now;
+      if (job > 2) {
+        EXPECT_GE(*now, free[device]) << "job " << job << ", device " << device;
+      }
+    }
+  }
+}
+
+// The second rank's device is not rank 1's: ranks are not devices.
+TEST_F(CudaRanksTest, AnyOrderOfDevicesGivesTheSameBits) {
+  std::vector<std::vector<float>> forward;
+  std::vector<std::vector<float>> backward;
+  ASSERT_TRUE(Train(NewGroup({0, 1}).get(), 1, &forward).ok());
+  ASSERT_TRUE(Train(NewGroup({1, 0}).get(), 1, &backward).ok());
+  EXPECT_EQ(forward[0], backward[0]);
+}
+
+TEST_F(CudaRanksTest, GroupsOnDifferentDevicesTrainBesideEachOther) {
+  std::vector<std::vector<float>> alone;
+  ASSERT_TRUE(Train(NewGroup({0}).get(), 3, &alone).ok());
+  std::vector<std::vector<float>> together[2];
+  const absl::Status status =
+      RunRanks(2, [&](int device) { return Train(NewGroup({device}).get(), 3, &together[device]); });
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(together[0][0], alone[0]);
+  EXPECT_EQ(together[1][0], alone[0]);
+}
+
+TEST_F(CudaRanksTest, AnAbortAtAnyMomentEndsEveryRankAndTheNextGroupTrains) {
+  std::vector<std::vector<float>> wanted;
+  ASSERT_TRUE(Train(NewGroup({0, 1}).get(), 2, &wanted).ok());
+  std::mt19937 random(1);
+  for (int i = 0; i < 8; ++i) {
+    std::unique_ptr<RankGroup> group = NewGroup({0, 1});
+    const auto delay = std::chrono::microseconds(std::uniform_int_distribution<int>(0, 400000)(random));
+    std::thread aborter([&] {
+      std::this_thread::sleep_for(delay);
+      group->Abort("enough");
+    });
+    std::atomic<int> aborted{0};
+    const absl::Status status = RunRanks(2, [&](int rank) {
+      std::vector<std::vector<float>> unused(2);
+      const auto run = [&]() -> absl::Status {
+        LENET_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, WarmEngine(group.get(), rank));
+        return RunChunks(engine.get(), rank, /*chunks=*/1000, &unused[rank]);
+      };
+      absl::Status ended = run();
+      aborted += ended.code() == absl::StatusCode::kAborted;
+      return ended;
+    });
+    aborter.join();
+    EXPECT_EQ(aborted.load(), 2) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("enough"));
+    EXPECT_EQ(group->NewEngine(0, {}).status().code(), absl::StatusCode::kAborted);
+  }
+  std::vector<std::vector<float>> after;
+  ASSERT_TRUE(Train(NewGroup({0, 1}).get(), 2, &after).ok());
+  EXPECT_EQ(after, wanted);
+}
+
+// Rank 1 has no engine: rank 0 waits for it in its first collective, and in its warm-up.
+TEST_F(CudaRanksTest, AnAbortFreesARankThatWaitsForOneThatNeverCame) {
+  std::unique_ptr<RankGroup> group = NewGroup({0, 1});
+  std::thread aborter([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    group->Abort("rank 1 never came");
+  });
+  std::thread rank([&] {
+    const absl::Status status = WarmEngine(group.get(), 0).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("rank 1 never came"));
+  });
+  rank.join();
+  aborter.join();
+}
+
+// One rank stops stepping in the middle, with much queued on the other.
+TEST_F(CudaRanksTest, AnAbortFreesARankWithAFullQueue) {
+  std::unique_ptr<RankGroup> group = NewGroup({0, 1});
+  const auto start = std::chrono::steady_clock::now();
+  const absl::Status status = RunRanks(2, [&](int rank) -> absl::Status {
+    LENET_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, WarmEngine(group.get(), rank));
+    std::vector<float> parameters;
+    if (rank == 0) return RunChunks(engine.get(), rank, 50, &parameters);
+    LENET_RETURN_IF_ERROR(RunChunks(engine.get(), rank, 2, &parameters));
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    group->Abort("rank 1 stopped");
+    return absl::OkStatus();
+  });
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+}
+
+}  // namespace
+}  // namespace lenet

@@ -1,0 +1,103 @@
+// Gradient norm and optimiser updates over the flat buffers. Compiled without contraction, as trainer/optim is.
+#include "trainer/backend/cuda/kernels.h"
+
+namespace lenet::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+__device__ double BlockSum(double x) {
+  __shared__ double sums[kThreads];
+  sums[threadIdx.x] = x;
+  for (int half = kThreads / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
+  }
+  return sums[0];  // thread 0's is complete
+}
+
+__global__ void SquaredNormKernel(const float* gradient, int64_t count, double* partials) {
+  double sum = 0;
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += int64_t{gridDim.x} * kThreads) {
+    const double g = gradient[i];
+    sum += g * g;
+  }
+  sum = BlockSum(sum);
+  if (threadIdx.x == 0) partials[blockIdx.x] = sum;
+}
+
+// The factor for every gradient of the step, the same in each block; all threads must call it. See ClipScale in
+// trainer/optim.
+__device__ float GradientScale(const UpdateArguments& a) {
+  if (a.norm_partials == nullptr) return 1;
+  __shared__ float scale;
+  const double sum = BlockSum(threadIdx.x < kNormBlocks ? a.norm_partials[threadIdx.x] : 0);
+  if (threadIdx.x == 0) {
+    const float norm = static_cast<float>(sqrt(sum));
+    const float ratio = a.clip_norm / (norm + 1e-6f);
+    scale = ratio > 1 ? 1 : ratio;  // a NaN stays one
+  }
+  __syncthreads();
+  return scale;
+}
+
+template <bool kMomentum, bool kNesterov>
+__global__ void SgdKernel(UpdateArguments a) {
+  const float scale = GradientScale(a);
+  const UpdateScalars& s = a.chunk->scalars[a.chunk->next_step - 1];
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= a.count) return;
+  const float p = a.parameters[i];
+  float d = a.gradient[i] * scale + s.weight_decay * p;
+  if constexpr (kMomentum) {
+    const float v = s.momentum * a.state[i] + d;
+    a.state[i] = v;
+    d = kNesterov ? d + s.momentum * v : v;
+  }
+  a.parameters[i] = p - s.learning_rate * d;
+}
+
+template <bool kDecoupled>
+__global__ void AdamKernel(UpdateArguments a) {
+  const float scale = GradientScale(a);
+  const UpdateScalars& s = a.chunk->scalars[a.chunk->next_step - 1];
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= a.count) return;
+  float d = a.gradient[i] * scale;
+  float p = a.parameters[i];
+  if constexpr (kDecoupled) {
+    p *= s.decay;
+  } else {
+    d += s.weight_decay * p;
+  }
+  const float m = s.beta1 * a.state[i] + s.one_minus_beta1 * d;
+  const float v = s.beta2 * a.state[a.count + i] + s.one_minus_beta2 * d * d;
+  a.state[i] = m;
+  a.state[a.count + i] = v;
+  a.parameters[i] = p - s.step_size * (m / (sqrtf(v) / s.sqrt_correction2 + s.epsilon));
+}
+
+unsigned Blocks(const UpdateArguments& arguments) {
+  return static_cast<unsigned>((arguments.count + kThreads - 1) / kThreads);
+}
+
+}  // namespace
+
+cudaError_t LaunchSquaredNorm(const float* gradient, int64_t count, double* partials, cudaStream_t stream) {
+  SquaredNormKernel<<<kNormBlocks, kThreads, 0, stream>>>(gradient, count, partials);
+  return cudaGetLastError();
+}
+
+cudaError_t LaunchSgd(const UpdateArguments& arguments, bool momentum, bool nesterov, cudaStream_t stream) {
+  auto* kernel = !momentum ? SgdKernel<false, false> : nesterov ? SgdKernel<true, true> : SgdKernel<true, false>;
+  kernel<<<Blocks(arguments), kThreads, 0, stream>>>(arguments);
+  return cudaGetLastError();
+}
+
+cudaError_t LaunchAdam(const UpdateArguments& arguments, bool decoupled, cudaStream_t stream) {
+  auto* kernel = decoupled ? AdamKernel<true> : AdamKernel<false>;
+  kernel<<<Blocks(arguments), kThreads, 0, stream>>>(arguments);
+  return cudaGetLastError();
+}
+
+}  // namespace lenet::cuda
