@@ -1,0 +1,139 @@
+#include "trainer/train/checkpoint.h"
+
+#include <bit>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "trainer/base/status.h"
+#include "trainer/train/safetensors.h"
+
+namespace lenet {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the file's tensors are little-endian");
+
+constexpr char kChecksumKey[] = "weights_checksum";
+
+// A tensor of the file and the flat buffer that it is a part of.
+struct Slot {
+  std::string name;
+  const Parameter* parameter;
+  int64_t offset;  // in floats: 0 .. flat_size in the parameters, then the state slots one after the other
+};
+
+std::vector<Slot> Slots(const Net& net, const OptimizerSpec& optimizer) {
+  std::vector<Slot> slots;
+  for (const Parameter& parameter : net.parameters()) slots.push_back({parameter.name, &parameter, parameter.offset});
+  for (int s = 0; s < StateSlots(optimizer); ++s) {
+    for (const Parameter& parameter : net.parameters()) {
+      slots.push_back({absl::StrCat("optimizer/", StateSlotName(optimizer, s), "/", parameter.name), &parameter,
+                       (s + 1) * net.flat_size() + parameter.offset});
+    }
+  }
+  return slots;
+}
+
+std::string Hex(uint64_t value) { return absl::StrCat(absl::Hex(value, absl::kZeroPad16)); }
+
+std::string ShapeText(const std::vector<int64_t>& shape) { return absl::StrCat("[", absl::StrJoin(shape, ","), "]"); }
+
+absl::StatusOr<int64_t> Counter(const TensorFile& file, const std::filesystem::path& path, const std::string& key) {
+  const auto found = file.metadata.find(key);
+  int64_t value = 0;
+  if (found == file.metadata.end() || !absl::SimpleAtoi(found->second, &value) || value < 0) {
+    return absl::DataLossError(absl::StrCat(path.string(), ": metadata ", key, " = \"",
+                                            found == file.metadata.end() ? "" : found->second, "\": must be a count"));
+  }
+  return value;
+}
+
+}  // namespace
+
+uint64_t WeightsChecksum(const Net& net, std::span<const float> flat) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const Parameter& parameter : net.parameters()) {
+    for (int64_t i = 0; i < parameter.size; ++i) {
+      const uint32_t bits = std::bit_cast<uint32_t>(flat[static_cast<size_t>(parameter.offset + i)]);
+      for (int shift = 0; shift < 32; shift += 8) {
+        hash ^= (bits >> shift) & 0xff;
+        hash *= 0x100000001b3;
+      }
+    }
+  }
+  return hash;
+}
+
+absl::StatusOr<int64_t> SaveCheckpoint(const std::filesystem::path& path, const Net& net,
+                                       const OptimizerSpec& optimizer, const Checkpoint& checkpoint) {
+  const size_t flat_size = static_cast<size_t>(net.flat_size());
+  const size_t state_size = static_cast<size_t>(StateSlots(optimizer)) * flat_size;
+  if (checkpoint.parameters.size() != flat_size || checkpoint.state.size() != state_size) {
+    return absl::InvalidArgumentError(absl::StrCat(path.string(), ": ", checkpoint.parameters.size(), " and ",
+                                                   checkpoint.state.size(), " values: must be ", flat_size, " and ",
+                                                   state_size));
+  }
+  TensorFile file;
+  for (const Slot& slot : Slots(net, optimizer)) {
+    const float* values = slot.offset < net.flat_size() ? checkpoint.parameters.data() + slot.offset
+                                                        : checkpoint.state.data() + (slot.offset - net.flat_size());
+    const auto bytes = std::as_bytes(std::span(values, static_cast<size_t>(slot.parameter->size)));
+    file.tensors[slot.name] = {DType::kF32, slot.parameter->shape, {bytes.begin(), bytes.end()}};
+  }
+  file.metadata = checkpoint.metadata;
+  file.metadata["net"] = net.spec().name;
+  file.metadata["step"] = absl::StrCat(checkpoint.step);
+  file.metadata["epoch"] = absl::StrCat(checkpoint.epoch);
+  file.metadata[kChecksumKey] = Hex(WeightsChecksum(net, checkpoint.parameters));
+  LENET_RETURN_IF_ERROR(WriteTensorFile(path, file));
+
+  std::error_code error;
+  const uintmax_t bytes = std::filesystem::file_size(path, error);
+  if (error) return absl::DataLossError(absl::StrCat(path.string(), ": ", error.message()));
+  return static_cast<int64_t>(bytes);
+}
+
+absl::StatusOr<Checkpoint> LoadCheckpoint(const std::filesystem::path& path, const Net& net,
+                                          const OptimizerSpec& optimizer) {
+  LENET_ASSIGN_OR_RETURN(TensorFile file, ReadTensorFile(path));
+  Checkpoint checkpoint;
+  LENET_ASSIGN_OR_RETURN(checkpoint.step, Counter(file, path, "step"));
+  LENET_ASSIGN_OR_RETURN(checkpoint.epoch, Counter(file, path, "epoch"));
+
+  const size_t flat_size = static_cast<size_t>(net.flat_size());
+  checkpoint.parameters.resize(flat_size);
+  checkpoint.state.resize(static_cast<size_t>(StateSlots(optimizer)) * flat_size);
+  const std::vector<Slot> slots = Slots(net, optimizer);
+  for (const Slot& slot : slots) {
+    const auto found = file.tensors.find(slot.name);
+    if (found == file.tensors.end()) {
+      return absl::FailedPreconditionError(absl::StrCat(path.string(), ": has no tensor ", slot.name));
+    }
+    const Tensor& tensor = found->second;
+    if (tensor.dtype != DType::kF32 || tensor.shape != slot.parameter->shape) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          path.string(), ": tensor ", slot.name, ": ", tensor.dtype == DType::kF32 ? "shape " : "not F32, shape ",
+          ShapeText(tensor.shape), ": must be F32 of ", ShapeText(slot.parameter->shape)));
+    }
+    float* values = slot.offset < net.flat_size() ? checkpoint.parameters.data() + slot.offset
+                                                  : checkpoint.state.data() + (slot.offset - net.flat_size());
+    std::memcpy(values, tensor.data.data(), tensor.data.size());
+    file.tensors.erase(found);
+  }
+  if (!file.tensors.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path.string(), ": tensor ", file.tensors.begin()->first, " belongs to another net or optimizer"));
+  }
+  const std::string checksum = Hex(WeightsChecksum(net, checkpoint.parameters));
+  if (file.metadata[kChecksumKey] != checksum) {
+    return absl::DataLossError(absl::StrCat(path.string(), ": the weights' checksum is ", checksum, ": must be ",
+                                            file.metadata[kChecksumKey], ", as the metadata says"));
+  }
+  checkpoint.metadata = std::move(file.metadata);
+  return checkpoint;
+}
+
+}  // namespace lenet

@@ -1,0 +1,44 @@
+// A training's state in one safetensors file: parameters under PyTorch's names and shapes; optimiser state as
+// "optimizer/<slot>/<parameter>"; metadata. Independent of the number of ranks.
+#ifndef LENET_TRAINER_TRAIN_CHECKPOINT_H_
+#define LENET_TRAINER_TRAIN_CHECKPOINT_H_
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "trainer/nn/net.h"
+#include "trainer/optim/optimizer.h"
+
+namespace lenet {
+
+struct Checkpoint {
+  int64_t step = 0;               // steps done; with the plan's steps_per_epoch it is also the sampler's position
+  int64_t epoch = 0;              // epochs completed
+  std::vector<float> parameters;  // [flat_size]
+  std::vector<float> state;       // [StateSlots, flat_size]
+  // Spec, seed, ranks, versions; saving adds "net", "step", "epoch" and "weights_checksum" (16 hexadecimal digits).
+  std::map<std::string, std::string> metadata;
+};
+
+// 64-bit FNV-1a over the little-endian bytes of each parameter in order, gaps left out.
+uint64_t WeightsChecksum(const Net& net, std::span<const float> flat);
+
+// Atomic, see WriteFileAtomic. Gives the file's size in bytes. INVALID_ARGUMENT if the buffers do not have the sizes
+// given above.
+absl::StatusOr<int64_t> SaveCheckpoint(const std::filesystem::path& path, const Net& net,
+                                       const OptimizerSpec& optimizer, const Checkpoint& checkpoint);
+
+// DATA_LOSS if the file is damaged or its weights do not have their checksum; FAILED_PRECONDITION naming the tensor if
+// it does not fit the net or the optimiser.
+absl::StatusOr<Checkpoint> LoadCheckpoint(const std::filesystem::path& path, const Net& net,
+                                          const OptimizerSpec& optimizer);
+
+}  // namespace lenet
+
+#endif  // LENET_TRAINER_TRAIN_CHECKPOINT_H_

@@ -1,0 +1,98 @@
+#include "trainer/train/run_state.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "trainer/base/status.h"
+
+namespace lenet {
+
+RunState::RunState(const TrainJob& job, const Net& net, RankGroup* group, const StopRequest* stop,
+                   TrainObserver* observer)
+    : job_(job),
+      net_(net),
+      group_(group),
+      stop_(stop),
+      observer_(observer),
+      host_(job.plan.ranks),
+      chunks_(job.plan.ranks, job.resume ? job.resume->step : 0, job.plan.total_steps, job.plan.steps_per_epoch),
+      steps_(static_cast<size_t>(job.plan.ranks), job.resume ? job.resume->step : 0) {
+  for (std::vector<RankReport>& reports : reports_) reports.resize(static_cast<size_t>(job.plan.ranks));
+}
+
+// Two sets are enough: a rank that writes into one again has passed the meeting between, to which every other rank came
+// after it had read that set.
+absl::StatusOr<std::span<const RankReport>> RunState::Meet(int rank, int64_t meeting, const RankReport& report) {
+  std::vector<RankReport>& reports = reports_[meeting % 2];
+  reports[static_cast<size_t>(rank)] = report;
+  LENET_RETURN_IF_ERROR(host_.Barrier(rank));
+  return std::span<const RankReport>(reports);
+}
+
+void RunState::Progress(int rank, int64_t steps, const std::optional<BadLoss>& bad) {
+  MutexLock lock(&mutex_);
+  steps_[static_cast<size_t>(rank)] = steps;
+  if (bad && (!bad_loss_ || std::tie(bad->step, bad->rank) < std::tie(bad_loss_->step, bad_loss_->rank))) {
+    bad_loss_ = bad;
+  }
+}
+
+bool RunState::halted() const {
+  if (stop_->mode() != StopMode::kNone) return true;
+  MutexLock lock(&mutex_);
+  return bad_loss_.has_value() && plan().spec.nan_policy == NanPolicy::kStop;
+}
+
+std::optional<BadLoss> RunState::SettledBadLoss() const {
+  MutexLock lock(&mutex_);
+  if (!bad_loss_ || *std::min_element(steps_.begin(), steps_.end()) < bad_loss_->step) return std::nullopt;
+  return bad_loss_;
+}
+
+void RunState::Fail(RankFailure failure) {
+  MutexLock lock(&mutex_);
+  if (aborted_for_stop_) return;
+  if (!failure_ || (absl::IsAborted(failure_->status) && !absl::IsAborted(failure.status))) {
+    failure_ = std::move(failure);
+  }
+}
+
+void RunState::Abort(absl::string_view reason) {
+  group_->Abort(reason);
+  host_.Abort(reason);
+}
+
+void RunState::AbortForStop() {
+  {
+    MutexLock lock(&mutex_);
+    aborted_for_stop_ = true;
+  }
+  Abort("stopped by request");
+}
+
+void RunState::RankEnded() {
+  MutexLock lock(&mutex_);
+  ++ended_;
+  ended_changed_.SignalAll();
+}
+
+bool RunState::WaitForEnd(int ranks, std::chrono::steady_clock::time_point deadline) {
+  MutexLock lock(&mutex_);
+  while (ended_ < ranks) {
+    if (!ended_changed_.WaitUntil(&mutex_, deadline)) return ended_ >= ranks;
+  }
+  return true;
+}
+
+std::optional<RankFailure> RunState::failure() const {
+  MutexLock lock(&mutex_);
+  return failure_;
+}
+
+std::vector<int64_t> RunState::rank_steps() const {
+  MutexLock lock(&mutex_);
+  return steps_;
+}
+
+}  // namespace lenet
