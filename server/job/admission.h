@@ -1,0 +1,28 @@
+// Whether a spec can run on this server.
+#ifndef LENET_SERVER_JOB_ADMISSION_H_
+#define LENET_SERVER_JOB_ADMISSION_H_
+
+#include "absl/status/statusor.h"
+#include "lenet/v1/job.pb.h"
+#include "lenet/v1/training_spec.pb.h"
+#include "server/job/device_pool.h"
+#include "trainer/backend/backend.h"
+#include "trainer/data/catalog.h"
+#include "trainer/train/train_spec.h"
+
+namespace lenet {
+
+struct Admitted {
+  TrainSpec spec;
+  DeviceRequest devices;
+  v1::ResolvedSpec resolved;  // without what depends on the devices got or on the labels
+};
+
+// Checks every field against the backend's devices and the headers of the data set's files. INVALID_ARGUMENT names the
+// field, the value and the bound; NOT_FOUND: no such data set; FAILED_PRECONDITION: the data set's files are damaged.
+// Reads files.
+absl::StatusOr<Admitted> Admit(const v1::TrainingSpec& spec, const Backend& backend, const DatasetCatalog& catalog);
+
+}  // namespace lenet
+
+#endif  // LENET_SERVER_JOB_ADMISSION_H_

@@ -1,0 +1,39 @@
+// Between the protocol's messages and the trainer's types.
+#ifndef LENET_SERVER_JOB_CONVERT_H_
+#define LENET_SERVER_JOB_CONVERT_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "lenet/v1/job.pb.h"
+#include "lenet/v1/metrics.pb.h"
+#include "lenet/v1/training_spec.pb.h"
+#include "trainer/train/observer.h"
+#include "trainer/train/train_spec.h"
+#include "trainer/train/trainer.h"
+
+namespace lenet {
+
+// Takes what is written and puts the defaults of training_spec.proto for what is not. INVALID_ARGUMENT names the field
+// by its path, "spec.optimizer.beta1", for a value that is no member of its enum, a field of another kind than the
+// chosen one, and all that ValidateTrainSpec refuses. device_ids have no place in a TrainSpec; see PlaceRanks.
+absl::StatusOr<TrainSpec> ToTrainSpec(const v1::TrainingSpec& message);
+
+// All that the plan alone decides.
+v1::ResolvedSpec ToResolvedSpec(const TrainPlan& plan);
+
+v1::MetricRecord ToRecord(const EpochSummary& summary);
+v1::MetricRecord ToRecord(const Evaluation& evaluation);
+v1::MetricRecord ToRecord(const CheckpointSaved& saved);
+v1::MetricRecord ToWarning(absl::string_view message);
+v1::Evaluation ToMessage(const Evaluation& evaluation);
+v1::Failure ToMessage(const RankFailure& failure);
+
+// `text` with '?' for every byte that is not part of valid UTF-8, as strings in messages must be.
+std::string ValidUtf8(absl::string_view text);
+
+}  // namespace lenet
+
+#endif  // LENET_SERVER_JOB_CONVERT_H_

@@ -1,0 +1,153 @@
+// Accepts jobs, queues them, gives them devices, runs and stops them.
+#ifndef LENET_SERVER_JOB_JOB_MANAGER_H_
+#define LENET_SERVER_JOB_JOB_MANAGER_H_
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "lenet/v1/job.pb.h"
+#include "lenet/v1/training_service.pb.h"
+#include "server/job/device_pool.h"
+#include "server/job/group_cache.h"
+#include "server/job/job_id.h"
+#include "server/job/job_runner.h"
+#include "server/job/live_job.h"
+#include "server/metrics/metrics_flusher.h"
+#include "server/metrics/metrics_reader.h"
+#include "server/store/job_store.h"
+#include "trainer/backend/backend.h"
+#include "trainer/base/mutex.h"
+#include "trainer/data/catalog.h"
+#include "trainer/train/stop_request.h"
+
+namespace lenet {
+
+struct JobManagerOptions {
+  std::filesystem::path checkpoint_root;  // a folder for each job below it; empty: nothing is saved
+  size_t max_queued = 1000;
+  size_t max_cached_groups = 8;
+};
+
+// What the server is doing.
+struct ServerLoad {
+  std::vector<std::string> device_jobs;  // by device; empty if free
+  int queued = 0;
+  int running = 0;
+  bool draining = false;
+};
+
+// Safe from any thread. Jobs wait in one queue and start in the order of their acceptance, each as soon as its devices
+// are free and none is before it; jobs on disjoint devices run at the same time. What the calls answer is written in
+// proto/README.md; each job given out is complete, with its progress and its place in the queue.
+class JobManager {
+ public:
+  using EndCallback = std::function<void(absl::StatusOr<v1::Job>)>;
+
+  // All outlive it. It accepts no jobs before Serve().
+  JobManager(const JobManagerOptions& options, Backend* backend, DatasetCatalog* catalog, JobStore* store);
+  // Aborts what runs and waits for its end.
+  ~JobManager();
+  JobManager(const JobManager&) = delete;
+  JobManager& operator=(const JobManager&) = delete;
+
+  // Uses every device once; CANCELLED if a drain began.
+  absl::Status WarmUp();
+  // From now on jobs are accepted, unless a drain began.
+  void Serve() ABSL_LOCKS_EXCLUDED(admit_mutex_, mutex_);
+
+  // Reads the headers of the data set's files.
+  absl::StatusOr<v1::Job> Start(const v1::StartRequest& request) ABSL_LOCKS_EXCLUDED(admit_mutex_, mutex_);
+
+  // Asks for the end and gives the job as it is then. kNone is not asked for.
+  absl::StatusOr<v1::Job> Stop(absl::string_view id, StopMode mode) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Calls `done` once, with the job when it has ended or with NOT_FOUND: maybe before this returns, else from the
+  // thread that ends the job. Gives a token for StopWaiting, 0 if `done` was called. `done` must be quick.
+  uint64_t WaitForEnd(absl::string_view id, EndCallback done) ABSL_LOCKS_EXCLUDED(mutex_);
+  // True if the callback has not been and will not be called.
+  bool StopWaiting(absl::string_view id, uint64_t token) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  absl::StatusOr<v1::Job> GetJob(absl::string_view id) const ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<JobPage> ListJobs(const JobQuery& query) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // See JobStore.
+  absl::StatusOr<ChangePage> ListChanges(uint64_t after, int limit) const ABSL_LOCKS_EXCLUDED(mutex_);
+  uint64_t revision() const { return store_->revision(); }
+
+  // INVALID_ARGUMENT for a rank that the job does not have.
+  absl::StatusOr<MetricsReader> ReadMetrics(absl::string_view id, uint64_t from_sequence, RecordWishes wishes) const
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
+  ServerLoad Load() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // No job is accepted or started any more; those that wait in the queue are stopped, those that run are asked to stop
+  // with a checkpoint.
+  void BeginDrain() ABSL_LOCKS_EXCLUDED(admit_mutex_, mutex_);
+  // Asks every job to abort.
+  void AbortAll() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Waits until no job is queued or running; false if the deadline passes first.
+  bool WaitIdle(std::chrono::steady_clock::time_point deadline) const ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  enum class Phase { kStarting, kServing, kDraining };
+  using LivePtr = std::shared_ptr<LiveJob>;
+
+  absl::Status CheckAccepting() const ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<v1::Job> CreateJob(const v1::StartRequest& request, Admitted admitted, bool* created)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(admit_mutex_) ABSL_LOCKS_EXCLUDED(mutex_);
+  LivePtr NewLive(std::string id, Admitted admitted);
+  LivePtr FindLive(absl::string_view id) const ABSL_LOCKS_EXCLUDED(mutex_);
+  std::vector<LivePtr> AllLive() const ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<v1::Job> StopLive(const LivePtr& live, StopMode mode, absl::string_view reason)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // Puts in what only the live job knows.
+  void Complete(v1::Job* job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CompleteAll(std::vector<v1::Job>* jobs) const ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Starts what can start.
+  void Dispatch() ABSL_LOCKS_EXCLUDED(mutex_);
+  // The body of a job's thread.
+  void RunOnThread(const LivePtr& live, const std::vector<int>& device_ids) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The job is at its end, which whoever recorded it reports here.
+  void Ended(const LivePtr& live, const absl::StatusOr<v1::Job>& job) ABSL_LOCKS_EXCLUDED(mutex_);
+  void JoinFinished() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const JobManagerOptions options_;
+  Backend* const backend_;
+  DatasetCatalog* const catalog_;
+  JobStore* const store_;
+  GroupCache groups_;
+  MetricsFlusher flusher_;
+  const JobServices services_;
+  StopRequest warm_up_stop_;
+
+  // Held while a job is accepted: ids, records and queue have one order. Taken before mutex_.
+  Mutex admit_mutex_;
+  JobIdGenerator ids_ ABSL_GUARDED_BY(admit_mutex_);
+
+  mutable Mutex mutex_;
+  mutable CondVar idle_;
+  Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kStarting;
+  DevicePool pool_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, LivePtr, std::less<>> live_ ABSL_GUARDED_BY(mutex_);
+  std::deque<LivePtr> queue_ ABSL_GUARDED_BY(mutex_);
+  std::map<const LiveJob*, std::thread> threads_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::thread> finished_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::map<uint64_t, EndCallback>, std::less<>> waiters_ ABSL_GUARDED_BY(mutex_);
+  uint64_t last_token_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace lenet
+
+#endif  // LENET_SERVER_JOB_JOB_MANAGER_H_

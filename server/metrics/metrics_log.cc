@@ -1,0 +1,111 @@
+#include "server/metrics/metrics_log.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "server/store/job_state.h"
+#include "server/store/timestamp.h"
+#include "trainer/base/status.h"
+
+namespace lenet {
+
+MetricsLog::MetricsLog(JobStore* store, std::string job_id, uint64_t last_sequence, Hooks hooks)
+    : store_(store), job_id_(std::move(job_id)), hooks_(std::move(hooks)), last_sequence_(last_sequence) {}
+
+void MetricsLog::AddLosses(int rank, int64_t first_step, std::span<const float> losses) {
+  bool wake = false;
+  {
+    MutexLock lock(&pending_mutex_);
+    wake = !any_losses_ && !losses.empty();
+    any_losses_ |= wake;
+    while (!losses.empty()) {
+      const std::span<const float> part = losses.first(std::min(losses.size(), kMaxLosses - losses_.size()));
+      for (size_t i = 0; i < part.size(); ++i) steps_.push_back(first_step + static_cast<int64_t>(i));
+      ranks_.insert(ranks_.end(), part.size(), rank);
+      losses_.insert(losses_.end(), part.begin(), part.end());
+      first_step += static_cast<int64_t>(part.size());
+      losses = losses.subspan(part.size());
+      if (losses_.size() == kMaxLosses) {
+        CloseLosses();
+        wake = true;
+      }
+    }
+  }
+  if (wake && hooks_.wake) hooks_.wake();
+}
+
+void MetricsLog::Add(v1::MetricRecord record) {
+  *record.mutable_time() = ToTimestamp(absl::Now());
+  MutexLock lock(&pending_mutex_);
+  CloseLosses();
+  closed_.push_back(std::move(record));
+}
+
+absl::Status MetricsLog::Flush() {
+  MutexLock lock(&commit_mutex_);
+  return FlushLocked();
+}
+
+absl::StatusOr<v1::Job> MetricsLog::ChangeState(StateUpdate update, const v1::Terminal& terminal) {
+  MutexLock lock(&commit_mutex_);
+  LENET_RETURN_IF_ERROR(FlushLocked());
+  v1::MetricRecord record;
+  *record.mutable_time() = ToTimestamp(update.time);
+  record.mutable_state_change()->set_from(update.from);
+  record.mutable_state_change()->set_to(update.to);
+  record.mutable_state_change()->set_reason(update.reason);
+  update.records.push_back(record);
+  const bool ends = IsTerminal(update.to);
+  if (ends) {
+    *record.mutable_terminal() = terminal;
+    update.records.push_back(record);
+  }
+  LENET_ASSIGN_OR_RETURN(v1::Job job, store_->ChangeState(job_id_, std::move(update)));
+  last_sequence_.store(job.last_sequence(), std::memory_order_release);
+  if (ends) ended_.store(true, std::memory_order_release);
+  return job;
+}
+
+// Built to its size, as the store counts what a record takes.
+void MetricsLog::CloseLosses() {
+  if (losses_.empty()) return;
+  v1::MetricRecord& record = closed_.emplace_back();
+  *record.mutable_time() = ToTimestamp(absl::Now());
+  v1::StepLosses& batch = *record.mutable_step_losses();
+  batch.mutable_steps()->Add(steps_.begin(), steps_.end());
+  batch.mutable_ranks()->Add(ranks_.begin(), ranks_.end());
+  batch.mutable_losses()->Add(losses_.begin(), losses_.end());
+  steps_.clear();
+  ranks_.clear();
+  losses_.clear();
+}
+
+absl::Status MetricsLog::FlushLocked() {
+  std::vector<v1::MetricRecord> closed;
+  {
+    MutexLock lock(&pending_mutex_);
+    CloseLosses();
+    closed.swap(closed_);
+  }
+  if (unsaved_.empty()) {
+    unsaved_ = std::move(closed);
+  } else {
+    unsaved_.insert(unsaved_.end(), std::make_move_iterator(closed.begin()), std::make_move_iterator(closed.end()));
+  }
+  if (unsaved_.empty()) return absl::OkStatus();
+  const absl::StatusOr<uint64_t> last = store_->AppendRecords(job_id_, unsaved_);
+  if (!last.ok()) {
+    if (unsaved_.size() > kMaxUnsaved && !stuck_) {
+      stuck_ = true;
+      if (hooks_.stuck) hooks_.stuck(last.status());
+    }
+    return last.status();
+  }
+  unsaved_.clear();
+  last_sequence_.store(*last, std::memory_order_release);
+  return absl::OkStatus();
+}
+
+}  // namespace lenet

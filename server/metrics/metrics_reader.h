@@ -1,0 +1,47 @@
+// A subscriber's place in a job's metrics log.
+#ifndef LENET_SERVER_METRICS_METRICS_READER_H_
+#define LENET_SERVER_METRICS_METRICS_READER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "google/protobuf/repeated_ptr_field.h"
+#include "server/metrics/metrics_log.h"
+#include "server/metrics/record_filter.h"
+#include "server/store/job_store.h"
+
+namespace lenet {
+
+// A cursor: it holds a sequence and no records, so a reader that stands still costs nothing. One thread at a time.
+class MetricsReader {
+ public:
+  // Starts at `from_sequence` (0: 1). `log` is the live log, or null if the job has ended. The store outlives it.
+  MetricsReader(const JobStore* store, std::string job_id, std::shared_ptr<const MetricsLog> log,
+                uint64_t from_sequence, RecordWishes wishes);
+
+  enum class Place {
+    kMore,    // there is more to read now
+    kNewest,  // all that is written has been read
+    kEnd,     // nothing will follow
+  };
+
+  // Appends the next wanted records to `out`, about `max_bytes` of them. Where retention has removed some, a truncated
+  // record tells how many. NOT_FOUND if the whole job has been removed meanwhile; the store's errors.
+  absl::StatusOr<Place> Read(int64_t max_bytes, google::protobuf::RepeatedPtrField<v1::MetricRecord>* out);
+
+  // The sequence to be read next.
+  uint64_t next_sequence() const { return next_; }
+
+ private:
+  const JobStore* const store_;
+  const std::string job_id_;
+  const std::shared_ptr<const MetricsLog> log_;
+  uint64_t next_;
+  RecordFilter filter_;
+};
+
+}  // namespace lenet
+
+#endif  // LENET_SERVER_METRICS_METRICS_READER_H_

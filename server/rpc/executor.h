@@ -1,0 +1,39 @@
+// Threads for calls that read files, so that gRPC's own threads never wait.
+#ifndef LENET_SERVER_RPC_EXECUTOR_H_
+#define LENET_SERVER_RPC_EXECUTOR_H_
+
+#include <deque>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "trainer/base/mutex.h"
+
+namespace lenet {
+
+// Safe from any thread.
+class Executor {
+ public:
+  Executor(int threads, size_t max_waiting);
+  // Runs what waits, then joins.
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  // Runs `task` soon, in the order of these calls. False, and the task is dropped, if too many wait already.
+  bool Run(std::function<void()> task) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  void Work() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const size_t max_waiting_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace lenet
+
+#endif  // LENET_SERVER_RPC_EXECUTOR_H_

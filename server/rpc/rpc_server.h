@@ -1,0 +1,67 @@
+// The gRPC server: the training service, health and reflection on one port.
+#ifndef LENET_SERVER_RPC_RPC_SERVER_H_
+#define LENET_SERVER_RPC_RPC_SERVER_H_
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "server/job/job_manager.h"
+#include "server/rpc/executor.h"
+#include "server/rpc/stream_hub.h"
+#include "server/rpc/training_service.h"
+#include "trainer/backend/backend.h"
+#include "trainer/data/catalog.h"
+
+namespace grpc {
+class Server;
+}
+
+namespace lenet {
+
+struct RpcServerOptions {
+  std::string listen;  // "host:port", port 0: any free one; or "unix:path"
+  size_t max_streams = 1000;
+};
+
+// Routes what gRPC logs of itself to Log(). Once, before any other use of gRPC.
+void RouteGrpcLog();
+
+class RpcServer {
+ public:
+  // Listens and answers; health says NOT_SERVING. All outlive it. UNAVAILABLE, with the system's reason, if the address
+  // cannot be had; INVALID_ARGUMENT if it is none.
+  static absl::StatusOr<std::unique_ptr<RpcServer>> Start(const RpcServerOptions& options,
+                                                          const ServerIdentity& identity, JobManager* manager,
+                                                          const Backend* backend, const DatasetCatalog* catalog);
+  // Shutdown() with no grace.
+  ~RpcServer();
+  RpcServer(const RpcServer&) = delete;
+  RpcServer& operator=(const RpcServer&) = delete;
+
+  // With the port that was got.
+  const std::string& address() const { return address_; }
+
+  // What health answers, for the server as a whole and for lenet.v1.TrainingService.
+  void SetServing(bool serving);
+
+  // The manager is idle. Lets every stream write what is left and end, until `deadline`, then cancels the calls that
+  // remain and returns when all are done.
+  void Shutdown(std::chrono::steady_clock::time_point deadline);
+
+ private:
+  RpcServer(const RpcServerOptions& options, const ServerIdentity& identity, JobManager* manager,
+            const Backend* backend, const DatasetCatalog* catalog);
+
+  Executor executor_;
+  StreamHub hub_;
+  TrainingService service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+  bool shut_down_ = false;
+};
+
+}  // namespace lenet
+
+#endif  // LENET_SERVER_RPC_RPC_SERVER_H_

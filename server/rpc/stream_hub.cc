@@ -1,0 +1,92 @@
+#include "server/rpc/stream_hub.h"
+
+#include <pthread.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace lenet {
+namespace {
+
+void Erase(std::vector<std::shared_ptr<HubStream>>* streams, const HubStream* stream) {
+  std::erase_if(*streams, [stream](const std::shared_ptr<HubStream>& held) { return held.get() == stream; });
+}
+
+}  // namespace
+
+StreamHub::StreamHub(size_t max_streams, std::chrono::milliseconds interval)
+    : max_streams_(max_streams), interval_(interval), thread_([this] { Run(); }) {}
+
+StreamHub::~StreamHub() {
+  {
+    MutexLock lock(&mutex_);
+    stop_ = true;
+  }
+  changed_.SignalAll();
+  thread_.join();
+}
+
+absl::Status StreamHub::Add(std::shared_ptr<HubStream> stream) {
+  {
+    MutexLock lock(&mutex_);
+    if (streams_.size() >= max_streams_) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(streams_.size(), " streams are open; the limit is ", max_streams_));
+    }
+    added_.push_back(stream);
+    streams_.push_back(std::move(stream));
+  }
+  changed_.Signal();
+  return absl::OkStatus();
+}
+
+void StreamHub::Remove(const HubStream* stream) {
+  MutexLock lock(&mutex_);
+  Erase(&added_, stream);
+  Erase(&streams_, stream);
+  if (streams_.empty()) empty_.SignalAll();
+}
+
+void StreamHub::Drain() {
+  MutexLock lock(&mutex_);
+  draining_ = true;
+}
+
+bool StreamHub::WaitEmpty(std::chrono::steady_clock::time_point deadline) {
+  MutexLock lock(&mutex_);
+  while (!streams_.empty()) {
+    if (!empty_.WaitUntil(&mutex_, deadline)) return streams_.empty();
+  }
+  return true;
+}
+
+void StreamHub::Run() {
+  pthread_setname_np(pthread_self(), "streams");
+  auto next = std::chrono::steady_clock::now();
+  for (;;) {
+    std::vector<std::shared_ptr<HubStream>> due;
+    bool draining = false;
+    {
+      MutexLock lock(&mutex_);
+      bool all = false;
+      while (!stop_ && added_.empty() && !all) {
+        if (streams_.empty()) {
+          changed_.Wait(&mutex_);
+        } else {
+          all = !changed_.WaitUntil(&mutex_, next);
+        }
+      }
+      if (stop_) return;
+      due.swap(added_);
+      if (all) {
+        due = streams_;
+        next = std::chrono::steady_clock::now() + interval_;
+      }
+      draining = draining_;
+    }
+    for (const std::shared_ptr<HubStream>& stream : due) stream->Tick(draining);
+  }
+}
+
+}  // namespace lenet

@@ -1,0 +1,60 @@
+// The thread from which all streams write.
+#ifndef LENET_SERVER_RPC_STREAM_HUB_H_
+#define LENET_SERVER_RPC_STREAM_HUB_H_
+
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "trainer/base/mutex.h"
+
+namespace lenet {
+
+class HubStream {
+ public:
+  virtual ~HubStream() = default;
+
+  // On the hub's thread: writes what there is, if the write before is done. `draining`: nothing more will come; a
+  // stream with nothing left to write ends.
+  virtual void Tick(bool draining) = 0;
+};
+
+// Ticks each stream once when it is added, and then every `interval`: writes are gathered, their number does not grow
+// with the rate of the records, and gRPC's threads stay free for other calls (a stream that writes again as soon as the
+// write before is done starves them). Sleeps while there is no stream. Safe from any thread.
+class StreamHub {
+ public:
+  explicit StreamHub(size_t max_streams, std::chrono::milliseconds interval = std::chrono::milliseconds(50));
+  ~StreamHub();
+  StreamHub(const StreamHub&) = delete;
+  StreamHub& operator=(const StreamHub&) = delete;
+
+  // RESOURCE_EXHAUSTED at the limit.
+  absl::Status Add(std::shared_ptr<HubStream> stream) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The stream may still be in a tick when this returns. Harmless if it is not there.
+  void Remove(const HubStream* stream) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  void Drain() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Waits until there is no stream; false if the deadline passes first.
+  bool WaitEmpty(std::chrono::steady_clock::time_point deadline) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  void Run() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const size_t max_streams_;
+  const std::chrono::milliseconds interval_;
+  Mutex mutex_;
+  CondVar changed_;
+  CondVar empty_;
+  std::vector<std::shared_ptr<HubStream>> streams_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<HubStream>> added_ ABSL_GUARDED_BY(mutex_);  // of streams_: not ticked yet
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace lenet
+
+#endif  // LENET_SERVER_RPC_STREAM_HUB_H_

@@ -1,0 +1,36 @@
+#include "server/rpc/streams.h"
+
+#include "trainer/base/status.h"
+
+namespace lenet {
+namespace {
+
+// Both well below the 4 MiB that a client takes by default. At 20 messages a second a whole log of 64 MiB is replayed
+// in a few seconds.
+constexpr int64_t kMaxResponseBytes = int64_t{1} << 20;
+constexpr int kMaxJobs = 500;
+
+}  // namespace
+
+absl::StatusOr<MetricsStream::Step> MetricsStream::Next(v1::StreamMetricsResponse* response) {
+  LENET_ASSIGN_OR_RETURN(const MetricsReader::Place place,
+                         reader_.Read(kMaxResponseBytes, response->mutable_records()));
+  const bool empty = response->records().empty();
+  if (place == MetricsReader::Place::kEnd) return empty ? Step::kEnd : Step::kLastWrite;
+  return empty ? Step::kNothing : Step::kWrite;
+}
+
+absl::StatusOr<JobsStream::Step> JobsStream::Next(v1::WatchJobsResponse* response) {
+  if (snapshot_complete_ && manager_->revision() == revision_) return Step::kNothing;
+  LENET_ASSIGN_OR_RETURN(ChangePage page, manager_->ListChanges(revision_, kMaxJobs));
+  revision_ = page.revision;
+  for (v1::Job& job : page.jobs) *response->add_jobs() = std::move(job);
+  if (!snapshot_complete_ && page.complete) {
+    snapshot_complete_ = true;
+    response->set_snapshot_complete(true);
+    return Step::kWrite;
+  }
+  return page.jobs.empty() ? Step::kNothing : Step::kWrite;
+}
+
+}  // namespace lenet

@@ -1,0 +1,43 @@
+// The two streaming calls.
+#ifndef LENET_SERVER_RPC_STREAMS_H_
+#define LENET_SERVER_RPC_STREAMS_H_
+
+#include <cstdint>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "lenet/v1/training_service.pb.h"
+#include "server/job/job_manager.h"
+#include "server/metrics/metrics_reader.h"
+#include "server/rpc/stream_reactor.h"
+
+namespace lenet {
+
+// StreamMetrics: a job's log from a sequence on, then as it grows, up to its end.
+class MetricsStream : public StreamReactor<v1::StreamMetricsResponse> {
+ public:
+  explicit MetricsStream(MetricsReader reader) : reader_(std::move(reader)) {}
+
+ private:
+  absl::StatusOr<Step> Next(v1::StreamMetricsResponse* response) override;
+
+  MetricsReader reader_;
+};
+
+// WatchJobs: every job as it is, then those whose state has changed.
+class JobsStream : public StreamReactor<v1::WatchJobsResponse> {
+ public:
+  // The manager outlives it.
+  explicit JobsStream(const JobManager* manager) : manager_(manager) {}
+
+ private:
+  absl::StatusOr<Step> Next(v1::WatchJobsResponse* response) override;
+
+  const JobManager* const manager_;
+  uint64_t revision_ = 0;  // of the newest change sent
+  bool snapshot_complete_ = false;
+};
+
+}  // namespace lenet
+
+#endif  // LENET_SERVER_RPC_STREAMS_H_

@@ -1,0 +1,64 @@
+// lenet.v1.TrainingService on the job manager. The calls' meaning is written in proto/README.md.
+#ifndef LENET_SERVER_RPC_TRAINING_SERVICE_H_
+#define LENET_SERVER_RPC_TRAINING_SERVICE_H_
+
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "lenet/v1/training_service.grpc.pb.h"
+#include "server/job/job_manager.h"
+#include "server/rpc/executor.h"
+#include "server/rpc/stream_hub.h"
+#include "trainer/backend/backend.h"
+#include "trainer/data/catalog.h"
+
+namespace lenet {
+
+struct ServerIdentity {
+  std::string version;
+  std::string backend_reason;  // why there is no GPU; may be empty
+  absl::Time started_at;
+};
+
+// No call blocks a thread of gRPC's: what reads files runs on an executor, streams are driven by a hub, and a Stop that
+// waits is answered by whoever ends the job.
+class TrainingService final : public v1::TrainingService::CallbackService {
+ public:
+  // All outlive it.
+  TrainingService(ServerIdentity identity, JobManager* manager, const Backend* backend, const DatasetCatalog* catalog,
+                  StreamHub* hub, Executor* executor);
+
+  grpc::ServerUnaryReactor* Start(grpc::CallbackServerContext* context, const v1::StartRequest* request,
+                                  v1::StartResponse* response) override;
+  grpc::ServerUnaryReactor* Stop(grpc::CallbackServerContext* context, const v1::StopRequest* request,
+                                 v1::StopResponse* response) override;
+  grpc::ServerWriteReactor<v1::StreamMetricsResponse>* StreamMetrics(grpc::CallbackServerContext* context,
+                                                                     const v1::StreamMetricsRequest* request) override;
+  grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context, const v1::GetJobRequest* request,
+                                   v1::GetJobResponse* response) override;
+  grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context, const v1::ListJobsRequest* request,
+                                     v1::ListJobsResponse* response) override;
+  grpc::ServerWriteReactor<v1::WatchJobsResponse>* WatchJobs(grpc::CallbackServerContext* context,
+                                                             const v1::WatchJobsRequest* request) override;
+  grpc::ServerUnaryReactor* ListDatasets(grpc::CallbackServerContext* context, const v1::ListDatasetsRequest* request,
+                                         v1::ListDatasetsResponse* response) override;
+  grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context, const v1::GetServerInfoRequest* request,
+                                          v1::GetServerInfoResponse* response) override;
+
+ private:
+  // Answers from the executor with what `call` gives.
+  grpc::ServerUnaryReactor* Defer(grpc::CallbackServerContext* context, std::function<absl::Status()> call);
+
+  const ServerIdentity identity_;
+  JobManager* const manager_;
+  const Backend* const backend_;
+  const DatasetCatalog* const catalog_;
+  StreamHub* const hub_;
+  Executor* const executor_;
+};
+
+}  // namespace lenet
+
+#endif  // LENET_SERVER_RPC_TRAINING_SERVICE_H_

@@ -1,0 +1,76 @@
+#include "server/shutdown_signals.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "trainer/base/log.h"
+
+namespace lenet {
+namespace {
+
+sigset_t WatchedSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  return signals;
+}
+
+}  // namespace
+
+ShutdownSignals::ShutdownSignals() {
+  const sigset_t signals = WatchedSignals();
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+  thread_ = std::thread([this] { Run(); });
+}
+
+ShutdownSignals::~ShutdownSignals() {
+  {
+    MutexLock lock(&mutex_);
+    stop_ = true;
+  }
+  pthread_kill(thread_.native_handle(), SIGTERM);
+  thread_.join();
+}
+
+void ShutdownSignals::SetCallback(std::function<void(int count)> callback) {
+  MutexLock lock(&callback_mutex_);
+  callback_ = std::move(callback);
+  if (callback_ && count() > 0) callback_(count());
+}
+
+int ShutdownSignals::count() const {
+  MutexLock lock(&mutex_);
+  return count_;
+}
+
+void ShutdownSignals::WaitForFirst() {
+  MutexLock lock(&mutex_);
+  while (count_ == 0) changed_.Wait(&mutex_);
+}
+
+void ShutdownSignals::Run() {
+  pthread_setname_np(pthread_self(), "signals");
+  const sigset_t signals = WatchedSignals();
+  for (;;) {
+    int signal = 0;
+    if (sigwait(&signals, &signal) != 0) continue;
+    int count = 0;
+    {
+      MutexLock lock(&mutex_);
+      if (stop_) return;
+      count = ++count_;
+    }
+    changed_.SignalAll();
+    Log(LogLevel::kInfo, absl::StrCat(signal == SIGINT ? "SIGINT" : "SIGTERM", ": ",
+                                      count == 1 ? "shutting down; running jobs save and stop" : "aborting all jobs"));
+    MutexLock lock(&callback_mutex_);
+    if (callback_) callback_(count);
+  }
+}
+
+}  // namespace lenet

@@ -1,0 +1,121 @@
+// Jobs, their attempts and their metrics logs: what must be remembered, behind one interface.
+#ifndef LENET_SERVER_STORE_JOB_STORE_H_
+#define LENET_SERVER_STORE_JOB_STORE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "lenet/v1/job.pb.h"
+#include "lenet/v1/metrics.pb.h"
+
+namespace lenet {
+
+// One run of a job. A job has as many as it was started.
+struct Attempt {
+  uint32_t number = 0;  // from 1
+  absl::Time started_at;
+  std::optional<absl::Time> ended_at;
+  v1::JobState end_state = v1::JOB_STATE_UNSPECIFIED;  // set with ended_at
+};
+
+// Changes fields of a stored job. It runs inside the store's transaction: it must be quick, may not call the store, and
+// may not touch what the store itself keeps: id, request_id, spec, state, attempt, the three times, last_sequence,
+// checkpoint.
+using JobEdit = std::function<void(v1::Job* job)>;
+
+struct StateUpdate {
+  v1::JobState from = v1::JOB_STATE_UNSPECIFIED;
+  v1::JobState to = v1::JOB_STATE_UNSPECIFIED;
+  absl::Time time;
+  std::string reason;                     // becomes Job.reason
+  JobEdit edit;                           // or null
+  std::vector<v1::MetricRecord> records;  // appended to the job's log with the change
+};
+
+struct JobQuery {
+  std::vector<v1::JobState> states;  // empty: all
+  int limit = 100;                   // >= 1
+  std::string page_token;            // of the page before; empty: the first page
+};
+
+struct JobPage {
+  std::vector<v1::Job> jobs;
+  std::string next_page_token;  // empty: no more
+};
+
+struct ChangePage {
+  std::vector<v1::Job> jobs;  // in the order of their newest change
+  uint64_t revision = 0;      // of the last of them; `after` if there is none
+  bool complete = false;      // nothing newer was left out
+};
+
+struct CreateResult {
+  v1::Job job;
+  bool created = false;
+};
+
+// Immutable and shared among readers.
+using RecordPtr = std::shared_ptr<const v1::MetricRecord>;
+
+struct RecordPage {
+  std::vector<RecordPtr> records;
+  uint64_t first_sequence = 0;  // oldest record kept; last_sequence + 1 if none is
+  uint64_t last_sequence = 0;   // newest record; 0 if there never was one
+  bool ended = false;           // the job is in a terminal state: the log will not grow
+};
+
+// Safe from any thread. Each call is atomic, and what it answered OK survives as long as the implementation promises
+// (a durable one: from then on). Unknown job ids give NOT_FOUND. Besides what is listed, any call may give the
+// storage's own errors: RESOURCE_EXHAUSTED (disk full), DATA_LOSS, UNAVAILABLE, INTERNAL; they change nothing.
+class JobStore {
+ public:
+  virtual ~JobStore() = default;
+
+  // Adds `job`, whose id is new, spec set and state QUEUED, with its first records. If its request_id is not empty and
+  // is another job's, gives that job instead, `created` false. ALREADY_EXISTS if the id is taken.
+  virtual absl::StatusOr<CreateResult> CreateJob(const v1::Job& job, std::vector<v1::MetricRecord> records) = 0;
+
+  virtual absl::StatusOr<v1::Job> GetJob(absl::string_view id) const = 0;
+  // NOT_FOUND if no job has this request id, which is not empty.
+  virtual absl::StatusOr<v1::Job> FindByRequestId(absl::string_view request_id) const = 0;
+  // In falling order of their ids, that is, newest first. INVALID_ARGUMENT for a page token that no page ever had.
+  virtual absl::StatusOr<JobPage> ListJobs(const JobQuery& query) const = 0;
+
+  // Every creation and change of state takes the next revision, and a job is known by its newest one. Gives jobs with
+  // a revision above `after`, at most `limit` >= 1; so `after` = 0 gives all jobs, page by page.
+  virtual absl::StatusOr<ChangePage> ListChanges(uint64_t after, int limit) const = 0;
+  // The newest revision; cheap.
+  virtual uint64_t revision() const = 0;
+
+  // Changes the state by compare-and-set and gives the job as it is then. ABORTED, naming the state found, if it is not
+  // `update.from`; INTERNAL if the change is not legal (job_state.h). A change to STARTING opens the next attempt and
+  // sets started_at, if not set; one to a terminal state closes the attempt and sets ended_at.
+  virtual absl::StatusOr<v1::Job> ChangeState(absl::string_view id, StateUpdate update) = 0;
+
+  virtual absl::StatusOr<v1::Job> UpdateJob(absl::string_view id, const JobEdit& edit) = 0;
+
+  virtual absl::StatusOr<std::vector<Attempt>> ListAttempts(absl::string_view id) const = 0;
+
+  // Appends in order, moving the records away; the store sets each record's sequence and attempt, Job.last_sequence,
+  // and Job.checkpoint from a checkpoint_saved record. Gives the newest sequence. FAILED_PRECONDITION if the job has
+  // ended. After an error the records are as they were.
+  virtual absl::StatusOr<uint64_t> AppendRecords(absl::string_view id, std::span<v1::MetricRecord> records) = 0;
+
+  // Kept records from `from_sequence` (or from the oldest, if that was removed) on, in order, without gaps, of about
+  // `max_bytes` together, but at least one if there is any.
+  virtual absl::StatusOr<RecordPage> ReadRecords(absl::string_view id, uint64_t from_sequence,
+                                                 int64_t max_bytes) const = 0;
+};
+
+}  // namespace lenet
+
+#endif  // LENET_SERVER_STORE_JOB_STORE_H_

@@ -1,0 +1,160 @@
+// RunServer from its start to its end, in this process.
+#include "server/app.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "grpcpp/grpcpp.h"
+#include "gtest/gtest.h"
+#include "lenet/v1/training_service.grpc.pb.h"
+#include "tests/support/dataset_files.h"
+#include "tests/support/synthetic_data.h"
+#include "tests/support/temp_folder.h"
+#include "trainer/base/log.h"
+#include "trainer/base/mutex.h"
+
+namespace lenet {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+class AppTest : public ::testing::Test {
+ protected:
+  AppTest() {
+    SetLogSink([this](LogLevel, absl::string_view line) {
+      MutexLock lock(&mutex_);
+      log_ += std::string(line) + "\n";
+    });
+    config_.listen = "127.0.0.1:0";
+    config_.data_dirs = {folder_.path() / "data"};
+    config_.state_dir = folder_.path() / "state";
+    config_.backend = "cpu";
+    config_.plugin_dir = LENET_PLUGIN_DIR;
+    config_.drain_timeout = std::chrono::seconds(20);
+    config_.port_file = folder_.path() / "port";
+  }
+  ~AppTest() override { SetLogSink(nullptr); }
+
+  std::string log() {
+    MutexLock lock(&mutex_);
+    return log_;
+  }
+
+  bool HasPlugin() const { return fs::exists(fs::path(config_.plugin_dir) / "liblenet_cpu.so"); }
+
+  // The address, once the server serves; empty if it does not come.
+  std::string AwaitPortFile() const {
+    for (int i = 0; i < 6000 && !fs::exists(config_.port_file); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    std::string address;
+    std::getline(std::ifstream(config_.port_file) >> std::ws, address);
+    return address;
+  }
+
+  TempFolder folder_;
+  ServerConfig config_;
+  Mutex mutex_;
+  std::string log_ ABSL_GUARDED_BY(mutex_);
+};
+
+TEST_F(AppTest, WithoutAPluginThereIsNoBackend) {
+  config_.plugin_dir = folder_.path();
+  ShutdownSignals signals;
+  for (const char* backend : {"cpu", "cuda", "auto"}) {
+    config_.backend = backend;
+    EXPECT_EQ(RunServer(config_, &signals), kExitBackend);
+  }
+  EXPECT_THAT(log(), HasSubstr("liblenet_cpu.so"));
+}
+
+TEST_F(AppTest, AStateFolderThatCannotBeMadeIsAnError) {
+  std::ofstream(folder_.path() / "file") << "x";
+  config_.state_dir = folder_.path() / "file" / "state";
+  ShutdownSignals signals;
+  EXPECT_EQ(RunServer(config_, &signals), kExitFailure);
+  EXPECT_THAT(log(), HasSubstr("--state-dir"));
+}
+
+TEST_F(AppTest, ServesUntilASignalComes) {
+  if (!HasPlugin()) GTEST_SKIP() << "no CPU plug-in in " << config_.plugin_dir;
+  ASSERT_TRUE(WriteDataset(folder_.path() / "data" / "small", *SyntheticDataset(640, 100)));
+  ShutdownSignals signals;
+  int exit_code = -1;
+  std::thread server([&] { exit_code = RunServer(config_, &signals); });
+  const std::string address = AwaitPortFile();
+  const auto stub = v1::TrainingService::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+
+  v1::StartRequest start;
+  start.mutable_spec()->set_dataset("small");
+  start.mutable_spec()->set_ranks(1);
+  start.mutable_spec()->set_batch_size(16);
+  start.mutable_spec()->set_max_steps(1'000'000'000);
+  v1::StartResponse started;
+  {
+    grpc::ClientContext context;
+    const grpc::Status status = stub->Start(&context, start, &started);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  }
+  // The stream sees losses, then the signal's work.
+  v1::StreamMetricsRequest request;
+  request.set_job_id(started.job().id());
+  grpc::ClientContext context;
+  const auto reader = stub->StreamMetrics(&context, request);
+  v1::StreamMetricsResponse response;
+  bool signalled = false;
+  v1::Terminal terminal;
+  std::string checkpoint;
+  while (reader->Read(&response)) {
+    for (const v1::MetricRecord& record : response.records()) {
+      if (record.has_step_losses() && !signalled) {
+        signalled = true;
+        ::kill(::getpid(), SIGTERM);
+      }
+      if (record.has_checkpoint_saved()) checkpoint = record.checkpoint_saved().path();
+      if (record.has_terminal()) terminal = record.terminal();
+    }
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+  server.join();
+  EXPECT_EQ(exit_code, kExitOk) << log();
+  EXPECT_EQ(terminal.state(), v1::STOPPED);
+  EXPECT_GT(terminal.last_step(), 0);
+  EXPECT_THAT(checkpoint, HasSubstr((config_.state_dir / "jobs" / started.job().id()).string()));
+  EXPECT_TRUE(fs::exists(checkpoint));
+  EXPECT_FALSE(fs::exists(config_.port_file));
+  EXPECT_THAT(log(), HasSubstr("backend cpu"));
+}
+
+TEST_F(AppTest, APortInUseIsAnError) {
+  if (!HasPlugin()) GTEST_SKIP() << "no CPU plug-in in " << config_.plugin_dir;
+  ShutdownSignals signals;
+  int exit_code = -1;
+  std::thread server([&] { exit_code = RunServer(config_, &signals); });
+  ServerConfig second = config_;
+  second.listen = AwaitPortFile();
+  second.port_file.clear();
+  ShutdownSignals unused;
+  EXPECT_EQ(RunServer(second, &unused), kExitListen);
+  EXPECT_THAT(log(), HasSubstr("Address already in use"));
+  second.listen = "nonsense";
+  EXPECT_EQ(RunServer(second, &unused), kExitListen);
+  // Either may get the signal.
+  while (signals.count() == 0) {
+    ::kill(::getpid(), SIGTERM);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  server.join();
+  EXPECT_EQ(exit_code, kExitOk);
+}
+
+}  // namespace
+}  // namespace lenet

@@ -1,0 +1,62 @@
+#include "server/job/job_progress.h"
+
+#include <chrono>
+#include <cmath>
+
+#include "gtest/gtest.h"
+
+namespace lenet {
+namespace {
+
+using std::chrono::milliseconds;
+
+class JobProgressTest : public ::testing::Test {
+ protected:
+  JobProgressTest() { progress_.Begin(start_); }
+
+  JobProgress progress_{2, 128};
+  const JobProgress::Clock::time_point start_ = JobProgress::Clock::time_point(std::chrono::hours(1));
+};
+
+TEST_F(JobProgressTest, AStepCountsWhenAllRanksHaveDoneIt) {
+  EXPECT_EQ(progress_.Get().step(), 0);
+  progress_.AddSteps(0, 10, 2.0f, start_ + milliseconds(10));
+  EXPECT_EQ(progress_.Get().step(), 0);
+  progress_.AddSteps(1, 7, 1.0f, start_ + milliseconds(10));
+  EXPECT_EQ(progress_.Get().step(), 7);
+  EXPECT_EQ(progress_.Get().loss(), 1.5);
+  progress_.AddSteps(1, 10, std::nanf(""), start_ + milliseconds(12));
+  EXPECT_EQ(progress_.Get().step(), 10);
+  EXPECT_TRUE(std::isnan(progress_.Get().loss()));
+}
+
+TEST_F(JobProgressTest, TheRateIsThatOfTheLastSecondOrSo) {
+  int64_t step = 0;
+  milliseconds at(0);
+  const auto run = [&](int64_t steps, milliseconds each) {
+    for (int64_t i = 0; i < steps; ++i) {
+      ++step;
+      at += each;
+      for (int rank : {0, 1}) progress_.AddSteps(rank, step, 1, start_ + at);
+    }
+  };
+  run(10, milliseconds(10));
+  EXPECT_NEAR(progress_.Get().images_per_second(), 128 * 100, 1);  // there is one before the first second is over
+  run(300, milliseconds(10));
+  EXPECT_NEAR(progress_.Get().images_per_second(), 128 * 100, 1);
+  run(100, milliseconds(100));
+  EXPECT_NEAR(progress_.Get().images_per_second(), 128 * 10, 1);
+}
+
+TEST_F(JobProgressTest, EpochsAndEvaluations) {
+  EXPECT_FALSE(progress_.Get().evaluated());
+  progress_.AddEpoch({.epoch = 3});
+  progress_.AddEvaluation({.count = 200, .correct = 150});
+  const v1::Progress progress = progress_.Get();
+  EXPECT_EQ(progress.epoch(), 3);
+  EXPECT_TRUE(progress.evaluated());
+  EXPECT_EQ(progress.accuracy(), 0.75);
+}
+
+}  // namespace
+}  // namespace lenet
