@@ -1,0 +1,303 @@
+#include "client/client.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/security/credentials.h"
+#include "grpcpp/support/channel_arguments.h"
+
+namespace lenet {
+namespace {
+
+// How often a wait looks whether the client was cancelled.
+constexpr absl::Duration kSlice = absl::Milliseconds(50);
+
+constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
+constexpr absl::Duration kLongestPause = absl::Seconds(2);
+
+constexpr absl::Duration kKeepalive = absl::Seconds(20);
+constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(10);
+
+std::shared_ptr<grpc::Channel> NewChannel(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, static_cast<int>(absl::ToInt64Milliseconds(kFirstPause)));
+  // Finds a peer that has vanished without a word while a quiet job is followed; lenetd allows a ping in ten seconds.
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(absl::ToInt64Milliseconds(kKeepalive)));
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, static_cast<int>(absl::ToInt64Milliseconds(kKeepaliveTimeout)));
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, static_cast<int>(absl::ToInt64Milliseconds(kLongestPause)));
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+absl::Status FromGrpc(const grpc::Status& status) {
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+}
+
+absl::Status Cancelled() { return absl::CancelledError("cancelled"); }
+
+absl::Status NoConnection(absl::Duration time) {
+  return absl::UnavailableError(
+      absl::StrCat("no connection within ", absl::FormatDuration(absl::Ceil(time, absl::Milliseconds(1)))));
+}
+
+absl::Duration LongerPause(absl::Duration pause) { return std::min(2 * pause, kLongestPause); }
+
+}  // namespace
+
+Client::Client(ClientOptions options)
+    : options_(std::move(options)),
+      channel_(NewChannel(options_.address)),
+      stub_(v1::TrainingService::NewStub(channel_)) {}
+
+void Client::Connect(absl::Time deadline) const {
+  while (!cancelled() && absl::Now() < deadline) {
+    const grpc_connectivity_state state = channel_->GetState(/*try_to_connect=*/true);
+    if (state == GRPC_CHANNEL_READY) ever_connected_ = true;
+    if (state != GRPC_CHANNEL_IDLE && state != GRPC_CHANNEL_CONNECTING) return;
+    channel_->WaitForStateChange(state, absl::ToChronoTime(std::min(deadline, absl::Now() + kSlice)));
+  }
+}
+
+template <typename Request, typename Response>
+absl::StatusOr<Response> Client::Call(Method<Request, Response> method, const Request& request, absl::Time deadline,
+                                      bool repeat) const {
+  const absl::Time began = absl::Now();
+  // A server that is not there must be told from one that is slow, so the connection comes first.
+  Connect(std::min(deadline, began + options_.timeout));
+  const bool connected = ever_connected_;
+  absl::Time give_up = deadline;
+  absl::Duration pause = kFirstPause;
+  while (true) {
+    if (cancelled()) return Cancelled();
+    const absl::Time call_deadline = connected ? deadline : std::min(deadline, began + options_.timeout);
+    grpc::ClientContext context;
+    grpc::CompletionQueue queue;
+    Response response;
+    grpc::Status grpc_status;
+    context.set_deadline(absl::ToChronoTime(call_deadline));
+    std::unique_ptr<grpc::ClientAsyncResponseReader<Response>> reader = (*stub_.*method)(&context, request, &queue);
+    reader->Finish(&response, &grpc_status, nullptr);
+    void* tag;
+    bool ok;
+    while (queue.AsyncNext(&tag, &ok, absl::ToChronoTime(absl::Now() + kSlice)) == grpc::CompletionQueue::TIMEOUT) {
+      if (cancelled()) context.TryCancel();
+    }
+    queue.Shutdown();
+    while (queue.Next(&tag, &ok)) {
+    }
+    if (grpc_status.ok()) return response;
+    if (cancelled()) return Cancelled();
+    const absl::Status status = FromGrpc(grpc_status);
+    if (!connected && absl::IsDeadlineExceeded(status)) return NoConnection(call_deadline - began);
+    if (!absl::IsUnavailable(status) || !connected || !repeat) return status;
+
+    const absl::Time now = absl::Now();
+    give_up = std::min(give_up, now + options_.reconnect_timeout);
+    const absl::Time again = now + pause;
+    if (again >= give_up) return status;
+    while (!cancelled() && absl::Now() < again) absl::SleepFor(std::min(kSlice, again - absl::Now()));
+    pause = LongerPause(pause);
+  }
+}
+
+absl::StatusOr<v1::Job> Client::Start(const v1::StartRequest& request) const {
+  absl::StatusOr<v1::StartResponse> response = Call(&v1::TrainingService::Stub::AsyncStart, request,
+                                                    absl::Now() + options_.timeout, !request.request_id().empty());
+  if (!response.ok()) return response.status();
+  return std::move(*response->mutable_job());
+}
+
+absl::StatusOr<v1::Job> Client::Stop(const std::string& job_id, v1::StopRequest::Mode mode, absl::Duration wait) const {
+  v1::StopRequest request;
+  request.set_job_id(job_id);
+  request.set_mode(mode);
+  request.set_wait(wait > absl::ZeroDuration());
+  const absl::Duration time = request.wait() ? wait : options_.timeout;
+  absl::StatusOr<v1::StopResponse> response =
+      Call(&v1::TrainingService::Stub::AsyncStop, request, absl::Now() + time, true);
+  if (!response.ok()) return response.status();
+  return std::move(*response->mutable_job());
+}
+
+absl::StatusOr<v1::Job> Client::GetJob(const std::string& job_id) const {
+  v1::GetJobRequest request;
+  request.set_job_id(job_id);
+  absl::StatusOr<v1::GetJobResponse> response =
+      Call(&v1::TrainingService::Stub::AsyncGetJob, request, absl::Now() + options_.timeout, true);
+  if (!response.ok()) return response.status();
+  return std::move(*response->mutable_job());
+}
+
+absl::StatusOr<std::vector<v1::Job>> Client::ListJobs(const std::vector<v1::JobState>& states, int64_t limit,
+                                                      bool* more) const {
+  constexpr int64_t kPageSize = 100;
+  const absl::Time deadline = absl::Now() + options_.timeout;
+  v1::ListJobsRequest request;
+  for (v1::JobState state : states) request.add_states(state);
+  std::vector<v1::Job> jobs;
+  *more = false;
+  while (static_cast<int64_t>(jobs.size()) < limit) {
+    request.set_page_size(static_cast<int>(std::min(kPageSize, limit - static_cast<int64_t>(jobs.size()))));
+    absl::StatusOr<v1::ListJobsResponse> response =
+        Call(&v1::TrainingService::Stub::AsyncListJobs, request, deadline, true);
+    if (!response.ok()) return response.status();
+    for (v1::Job& job : *response->mutable_jobs()) jobs.push_back(std::move(job));
+    request.set_page_token(response->next_page_token());
+    *more = !response->next_page_token().empty();
+    if (!*more) break;
+  }
+  return jobs;
+}
+
+absl::StatusOr<std::vector<v1::DatasetInfo>> Client::ListDatasets() const {
+  absl::StatusOr<v1::ListDatasetsResponse> response = Call(
+      &v1::TrainingService::Stub::AsyncListDatasets, v1::ListDatasetsRequest(), absl::Now() + options_.timeout, true);
+  if (!response.ok()) return response.status();
+  return std::vector<v1::DatasetInfo>(response->datasets().begin(), response->datasets().end());
+}
+
+absl::StatusOr<v1::GetServerInfoResponse> Client::GetServerInfo() const {
+  return Call(&v1::TrainingService::Stub::AsyncGetServerInfo, v1::GetServerInfoRequest(),
+              absl::Now() + options_.timeout, true);
+}
+
+std::unique_ptr<RecordStream> Client::StreamMetrics(v1::StreamMetricsRequest request) const {
+  return std::unique_ptr<RecordStream>(new RecordStream(this, std::move(request)));
+}
+
+// One StreamMetrics call. Exactly one operation is in the queue, but for the time between a batch and the next Read.
+struct RecordStream::Call {
+  enum Operation : intptr_t { kNone, kStart, kRead, kFinish };
+
+  ~Call() {
+    context.TryCancel();
+    queue.Shutdown();
+    void* tag;
+    bool ok;
+    while (queue.Next(&tag, &ok)) {
+    }
+  }
+
+  void Read() {
+    pending = kRead;
+    reader->Read(&response, reinterpret_cast<void*>(kRead));
+  }
+  void Finish() {
+    pending = kFinish;
+    reader->Finish(&status, reinterpret_cast<void*>(kFinish));
+  }
+
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  std::unique_ptr<grpc::ClientAsyncReader<v1::StreamMetricsResponse>> reader;
+  Operation pending = kNone;
+  absl::Time opened_at;
+  absl::Time started_at = absl::InfiniteFuture();  // when the request went out
+  v1::StreamMetricsResponse response;
+  grpc::Status status;
+};
+
+RecordStream::RecordStream(const Client* client, v1::StreamMetricsRequest request)
+    : client_(client), request_(std::move(request)), pause_(kFirstPause) {
+  if (request_.from_sequence() > 0) last_sequence_ = request_.from_sequence() - 1;
+}
+
+RecordStream::~RecordStream() = default;
+
+void RecordStream::Open(absl::Time now) {
+  request_.set_from_sequence(last_sequence_ + 1);
+  call_ = std::make_unique<Call>();
+  call_->opened_at = now;
+  call_->reader = client_->stub_->PrepareAsyncStreamMetrics(&call_->context, request_, &call_->queue);
+  call_->pending = Call::kStart;
+  call_->reader->StartCall(reinterpret_cast<void*>(Call::kStart));
+}
+
+void RecordStream::OnCallEnd(const absl::Status& status, absl::Time now) {
+  call_.reset();
+  if (!status.ok() && (!absl::IsUnavailable(status) || !client_->ever_connected_)) {
+    error_ = status;
+    return;
+  }
+  if (connected()) {
+    lost_at_ = now;
+    pause_ = kFirstPause;
+  } else {
+    pause_ = LongerPause(pause_);
+  }
+  if (now - lost_at_ >= client_->options_.reconnect_timeout) {
+    error_ = absl::UnavailableError(
+        absl::StrCat("no stream for ", absl::FormatDuration(client_->options_.reconnect_timeout), ": ",
+                     status.ok() ? "the server ended it before the job's end" : std::string(status.message())));
+  }
+  retry_at_ = now + pause_;
+}
+
+// The call is on its way or open, and nothing has come from it.
+void RecordStream::CheckConnection(absl::Time now) {
+  const ClientOptions& options = client_->options_;
+  if (now >= call_->started_at) {
+    // An open stream of a quiet job says nothing: that it lasts shows that the server has taken it.
+    if (now - call_->started_at >= absl::Seconds(1)) lost_at_ = absl::InfiniteFuture();
+  } else if (!client_->ever_connected_ && now - call_->opened_at >= options.timeout) {
+    error_ = NoConnection(options.timeout);
+  } else if (now - lost_at_ >= options.reconnect_timeout) {
+    error_ = NoConnection(options.reconnect_timeout);
+  }
+}
+
+absl::StatusOr<std::optional<v1::MetricRecord>> RecordStream::Next(absl::Time until) {
+  while (error_.ok()) {
+    if (next_in_batch_ < batch_.records_size()) {
+      v1::MetricRecord record = std::move(*batch_.mutable_records(next_in_batch_++));
+      last_sequence_ = record.sequence();
+      if (record.has_terminal()) error_ = absl::OutOfRangeError("the job's log has ended");
+      return std::optional<v1::MetricRecord>(std::move(record));
+    }
+    if (client_->cancelled()) {
+      error_ = Cancelled();
+      break;
+    }
+    absl::Time now = absl::Now();
+    if (call_ == nullptr) {
+      if (now < retry_at_) {
+        if (now >= until) return std::optional<v1::MetricRecord>();
+        absl::SleepFor(std::min({kSlice, retry_at_ - now, until - now}));
+        continue;
+      }
+      Open(now);
+    }
+    if (call_->pending == Call::kNone) call_->Read();
+    void* tag;
+    bool ok;
+    const auto event = call_->queue.AsyncNext(&tag, &ok, absl::ToChronoTime(std::min(until, now + kSlice)));
+    now = absl::Now();
+    if (event != grpc::CompletionQueue::GOT_EVENT) {
+      CheckConnection(now);
+      if (error_.ok() && now >= until) return std::optional<v1::MetricRecord>();
+      continue;
+    }
+    const auto operation = static_cast<Call::Operation>(reinterpret_cast<intptr_t>(tag));
+    if (operation == Call::kFinish) {
+      OnCallEnd(FromGrpc(call_->status), now);
+    } else if (!ok) {
+      call_->Finish();
+    } else if (operation == Call::kStart) {
+      client_->ever_connected_ = true;
+      call_->started_at = now;
+      call_->Read();
+    } else {
+      lost_at_ = absl::InfiniteFuture();
+      batch_.Swap(&call_->response);
+      next_in_batch_ = 0;
+      call_->pending = Call::kNone;
+    }
+  }
+  return error_;
+}
+
+}  // namespace lenet

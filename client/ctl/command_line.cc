@@ -1,0 +1,234 @@
+#include "client/ctl/command_line.h"
+
+#include <cmath>
+#include <limits>
+#include <sstream>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "client/ctl/exit_code.h"
+#include "client/ctl/spec_flags.h"
+#include "client/ctl/text.h"
+#include "client/ctl/value_flags.h"
+
+namespace lenet::ctl {
+namespace {
+
+constexpr char kFooter[] =
+    "Exit codes: 0 success; 1 error; 2 wrong arguments; 3 the job failed; 4 the job was stopped;\n"
+    "5 the server cannot be reached or is not ready; 130 interrupted (the job goes on).";
+
+// HOST:PORT, [IPv6]:PORT or unix:PATH; gives what is wrong, or nothing.
+std::string CheckAddress(const std::string& address) {
+  if (absl::StartsWith(address, "unix:")) return "";
+  const size_t colon = address.rfind(':');
+  int port = 0;
+  if (colon == std::string::npos || colon == 0 || !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 1 ||
+      port > 65535) {
+    return absl::StrCat("server address \"", address, "\" is not HOST:PORT with a port from 1 to 65535");
+  }
+  const std::string host = address.substr(0, colon);
+  if (absl::StrContains(host, ':') && !(host.front() == '[' && host.back() == ']')) {
+    return absl::StrCat("server address \"", address, "\": an IPv6 host stands in brackets, [", host, "]:", port);
+  }
+  return "";
+}
+
+// A name of one of the enum's values, in the form "step-losses" for STEP_LOSSES; 0, which means none given, has no
+// name.
+template <typename Enum>
+std::optional<Enum> ParseName(const google::protobuf::EnumDescriptor* descriptor, const std::string& name) {
+  for (int i = 0; i < descriptor->value_count(); ++i) {
+    const google::protobuf::EnumValueDescriptor* value = descriptor->value(i);
+    if (value->number() == 0) continue;
+    if (absl::StrReplaceAll(absl::AsciiStrToLower(value->name()), {{"_", "-"}}) == name) {
+      return static_cast<Enum>(value->number());
+    }
+  }
+  return std::nullopt;
+}
+
+std::string Names(const google::protobuf::EnumDescriptor* descriptor) {
+  std::string names;
+  for (int i = 0; i < descriptor->value_count(); ++i) {
+    if (descriptor->value(i)->number() == 0) continue;
+    absl::StrAppend(&names, names.empty() ? "" : ",",
+                    absl::StrReplaceAll(absl::AsciiStrToLower(descriptor->value(i)->name()), {{"_", "-"}}));
+  }
+  return names;
+}
+
+// An option whose value is a list of enum names, separated by commas.
+template <typename Enum>
+void AddNames(CLI::App* command, const std::string& flag, const google::protobuf::EnumDescriptor* descriptor,
+              std::vector<Enum>* values, const std::string& help) {
+  AddList(command, flag, "NAME,...", absl::StrCat(help, ": ", Names(descriptor)), [=](const std::string& name) {
+    const std::optional<Enum> value = ParseName<Enum>(descriptor, name);
+    if (value) values->push_back(*value);
+    return value ? "" : absl::StrCat("\"", name, "\" is none of ", Names(descriptor));
+  });
+}
+
+// Whole numbers of at least `least`.
+template <typename Int>
+CLI::Validator AtLeast(Int least) {
+  return CLI::Range(least, std::numeric_limits<Int>::max()).description("");
+}
+
+CLI::Option* AddSeconds(CLI::App* command, const std::string& flag, absl::Duration* duration, const std::string& help) {
+  return command
+      ->add_option_function<double>(
+          flag,
+          [=](double seconds) {
+            if (!(seconds > 0) || !std::isfinite(seconds)) {
+              throw CLI::ValidationError(flag, absl::StrCat(seconds, " is not a number of seconds above 0"));
+            }
+            *duration = absl::Seconds(seconds);
+          },
+          help)
+      ->type_name("SECONDS");
+}
+
+// What the options are bound to while they are parsed.
+struct Bindings {
+  std::string server;
+  std::string name;
+  std::string request_id;
+  SpecFlags spec;
+  uint64_t from = 0;
+  int32_t every = 0;
+  std::vector<int32_t> ranks;
+  std::vector<v1::RecordKind> kinds;
+  int64_t limit = 50;
+};
+
+void AddFollowOptions(CLI::App* command, Bindings* bindings, CommandLine* result) {
+  command
+      ->add_option("--every", bindings->every,
+                   "Print the losses of every N-th step; default: about 50 steps, on a terminal none, with --json all")
+      ->type_name("N")
+      ->check(AtLeast(int32_t{1}));
+  AddSeconds(command, "--reconnect-timeout", &result->client.reconnect_timeout,
+             "How long to try to get a lost connection back; default 60");
+}
+
+void AddSubmit(CLI::App* app, Bindings* bindings, CommandLine* result) {
+  CLI::App* command = app->add_subcommand("submit", "Queue a job and follow it to its end");
+  command->footer(kFooter);
+  bindings->spec.AddTo(command);
+  command->add_option("--name", bindings->name, "Your own words for the job, at most 64 bytes")->type_name("TEXT");
+  command
+      ->add_option("--request-id", bindings->request_id,
+                   "Makes repeating the command safe: one job for one id. Default: a random one")
+      ->type_name("ID");
+  command->add_flag("--detach", result->detach, "Print the job's id alone (with --json: the job) and do not follow it");
+  AddFollowOptions(command, bindings, result);
+  command->callback([result] { result->command = Command::kSubmit; });
+}
+
+void AddWatch(CLI::App* app, Bindings* bindings, CommandLine* result) {
+  CLI::App* command = app->add_subcommand("watch", "Follow a job from its first record to its end");
+  command->footer(kFooter);
+  command->add_option("ID", result->job_id, "The job's id")->required();
+  AddUnsigned(command, "--from", "Sequence of the first record wanted; default 1: the whole log",
+              [bindings](uint64_t from) { bindings->from = from; });
+  AddIntList(command, "--ranks", "RANK,...", "Ranks whose step losses are wanted; default all", &bindings->ranks);
+  AddNames(command, "--kinds", v1::RecordKind_descriptor(), &bindings->kinds, "Records wanted, default all");
+  AddFollowOptions(command, bindings, result);
+  command->callback([result] { result->command = Command::kWatch; });
+}
+
+void AddOthers(CLI::App* app, Bindings* bindings, CommandLine* result) {
+  CLI::App* list = app->add_subcommand("list", "List jobs, newest first");
+  AddNames(list, "--state", v1::JobState_descriptor(), &result->states, "States wanted, default all");
+  list->add_option("--limit", bindings->limit, "At most so many jobs; 0: all; default 50")
+      ->type_name("N")
+      ->check(AtLeast(int64_t{0}));
+  list->callback([result] { result->command = Command::kList; });
+
+  CLI::App* show = app->add_subcommand("show", "Show a job");
+  show->add_option("ID", result->job_id, "The job's id")->required();
+  show->callback([result] { result->command = Command::kShow; });
+
+  CLI::App* stop = app->add_subcommand("stop", "End a job early: finish the step, save a checkpoint, stop");
+  stop->add_option("ID", result->job_id, "The job's id")->required();
+  stop->add_flag("--abort", result->abort, "At once, saving nothing");
+  stop->add_flag("--wait", result->wait, "Return once the job has ended; as long as that takes, or --timeout if given");
+  stop->callback([result] { result->command = Command::kStop; });
+
+  app->add_subcommand("info", "Show the server: version, backend, devices")->callback([result] {
+    result->command = Command::kInfo;
+  });
+  app->add_subcommand("datasets", "List the server's data sets")->callback([result] {
+    result->command = Command::kDatasets;
+  });
+}
+
+// What the bound values mean for the result.
+void Finish(const Bindings& bindings, CommandLine* result) {
+  result->client.address = bindings.server;
+  result->start.set_name(bindings.name);
+  result->start.set_request_id(bindings.request_id);
+  *result->start.mutable_spec() = bindings.spec.ToSpec();
+  result->stream.set_from_sequence(bindings.from);
+  result->stream.set_every_n_steps(bindings.every);
+  for (int32_t rank : bindings.ranks) result->stream.add_ranks(rank);
+  for (v1::RecordKind kind : bindings.kinds) result->stream.add_kinds(kind);
+  result->limit = bindings.limit > 0 ? bindings.limit : std::numeric_limits<int64_t>::max();
+}
+
+}  // namespace
+
+std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, const std::string& server,
+                                    Output* output, CommandLine* command_line) {
+  CommandLine& result = *command_line;
+  Bindings bindings;
+  CLI::App app("lenetctl: train LeNet-type networks on a lenetd server", "lenetctl");
+  app.footer(kFooter);
+  // Not CLI11's requirement of one: it would hide which word is no command.
+  app.require_subcommand(0, 1);
+  // Options of all commands may stand behind the command too.
+  app.fallthrough();
+  app.set_version_flag("--version", std::string("lenetctl " LENET_VERSION));
+  bindings.server = server.empty() ? result.client.address : server;
+  CLI::Option* server_option =
+      app.add_option("--server", bindings.server, "The server's address; default: LENET_SERVER, or 127.0.0.1:50051")
+          ->type_name("HOST:PORT");
+  CLI::Option* timeout_option = AddSeconds(&app, "--timeout", &result.client.timeout, "Bound of each call; default 10");
+  app.add_flag("--json", result.json, "One JSON object a line on standard output, and nothing else");
+  AddSubmit(&app, &bindings, &result);
+  AddWatch(&app, &bindings, &result);
+  AddOthers(&app, &bindings, &result);
+
+  const auto usage_error = [&](absl::string_view message) {
+    output->WriteError(absl::StrCat("lenetctl: ", Printable(message), "\nSee lenetctl --help.\n"));
+    return kUsage;
+  };
+  for (const std::string& argument : arguments) {
+    if (!IsUtf8(argument)) return usage_error(absl::StrCat("argument \"", argument, "\" is not UTF-8"));
+  }
+  try {
+    // CLI11 takes its arguments last first.
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+    if (app.get_subcommands().empty()) return usage_error("a command is needed");
+    const std::string error = CheckAddress(bindings.server);
+    if (!error.empty()) return usage_error(error);
+  } catch (const CLI::Success& success) {
+    std::ostringstream text;
+    app.exit(success, text, text);
+    output->Write(text.str());
+    return kSuccess;
+  } catch (const CLI::Error& error) {
+    return usage_error(error.what());
+  }
+  Finish(bindings, &result);
+  result.server_given = server_option->count() > 0;
+  result.timeout_given = timeout_option->count() > 0;
+  return std::nullopt;
+}
+
+}  // namespace lenet::ctl

@@ -1,0 +1,46 @@
+// lenetctl's command line.
+#ifndef LENET_CLIENT_CTL_COMMAND_LINE_H_
+#define LENET_CLIENT_CTL_COMMAND_LINE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "client/client.h"
+#include "client/ctl/output.h"
+#include "lenet/v1/training_service.pb.h"
+
+namespace lenet::ctl {
+
+enum class Command { kSubmit, kWatch, kList, kShow, kStop, kInfo, kDatasets };
+
+struct CommandLine {
+  Command command = Command::kInfo;
+  ClientOptions client;
+  bool server_given = false;  // by the flag, so that advice to the user must repeat it
+  bool timeout_given = false;
+  bool json = false;
+  std::string job_id;  // kWatch, kShow, kStop
+  // kSubmit
+  v1::StartRequest start;  // the request id as given; empty: to be chosen
+  bool detach = false;
+  // kSubmit, kWatch
+  v1::StreamMetricsRequest stream;  // without the job's id
+  // kList
+  std::vector<v1::JobState> states;
+  int64_t limit = 0;
+  // kStop
+  bool abort = false;
+  bool wait = false;
+};
+
+// `server` is the value of LENET_SERVER, or empty. Gives an exit code if there is nothing to run: help and version were
+// written, or what is wrong with the arguments.
+std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, const std::string& server,
+                                    Output* output, CommandLine* command_line);
+
+}  // namespace lenet::ctl
+
+#endif  // LENET_CLIENT_CTL_COMMAND_LINE_H_

@@ -1,0 +1,216 @@
+#include "client/ctl/queries.h"
+
+#include <cmath>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "client/ctl/exit_code.h"
+#include "client/ctl/json.h"
+#include "client/ctl/report.h"
+#include "client/ctl/table.h"
+#include "client/ctl/text.h"
+#include "google/protobuf/text_format.h"
+
+namespace lenet::ctl {
+namespace {
+
+constexpr Table::Align kRight = Table::Align::kRight;
+
+std::string Count(int64_t value) { return value == 0 ? "" : FormatCount(value); }
+
+std::string Time(const google::protobuf::Timestamp& time) {
+  return time.seconds() == 0 && time.nanos() == 0 ? "" : FormatTime(time);
+}
+
+// "kind: SGD momentum: 0.9".
+std::string OneLine(const google::protobuf::Message& message) {
+  google::protobuf::TextFormat::Printer printer;
+  printer.SetSingleLineMode(true);
+  std::string text;
+  printer.PrintToString(message, &text);
+  absl::StripTrailingAsciiWhitespace(&text);
+  return text;
+}
+
+// {"a": "1", "b": "2"} as "a 1, b 2".
+std::string Versions(const google::protobuf::Map<std::string, std::string>& versions) {
+  const std::map<std::string, std::string> sorted(versions.begin(), versions.end());
+  return absl::StrJoin(sorted, ", ", absl::PairFormatter(" "));
+}
+
+// Done of all, the latter once it is known.
+std::string OfAll(int64_t done, int64_t all) {
+  return all > 0 ? absl::StrCat(FormatCount(done), "/", FormatCount(all)) : Count(done);
+}
+
+int64_t Epochs(const v1::ResolvedSpec& resolved) {
+  return resolved.steps_per_epoch() > 0
+             ? (resolved.total_steps() + resolved.steps_per_epoch() - 1) / resolved.steps_per_epoch()
+             : 0;
+}
+
+void AddResolved(const v1::Job& job, FieldList* fields) {
+  const v1::ResolvedSpec& resolved = job.resolved();
+  fields->Add("net", absl::StrCat(resolved.net(), ", ", FormatCount(resolved.parameters()), " parameters, ",
+                                  resolved.classes(), " classes"));
+  fields->Add("images", absl::StrCat(FormatCount(resolved.train_images()), " to train, ",
+                                     FormatCount(resolved.test_images()), " to test"));
+  fields->Add("backend", absl::StrCat(resolved.backend(), ", ", resolved.device_kind(), ", ", resolved.engine()));
+  fields->Add("ranks", absl::StrCat(resolved.ranks(), ", on devices ", absl::StrJoin(resolved.device_ids(), ",")));
+  fields->Add("batch", absl::StrCat(resolved.batch_size(), " a rank, ", resolved.global_batch_size(), " together"));
+  fields->Add("steps", absl::StrCat(FormatCount(resolved.total_steps()), ", ", FormatCount(resolved.steps_per_epoch()),
+                                    " an epoch"));
+  fields->Add("dropped images", Count(resolved.dropped_images_per_epoch()));
+  fields->Add("optimizer", OneLine(resolved.optimizer()));
+  fields->Add("learning rate", FormatShort(resolved.learning_rate()));
+  fields->Add("schedule", OneLine(resolved.schedule()));
+  fields->Add("seed", absl::StrCat(resolved.seed()));
+  fields->Add("precision", resolved.precision() == v1::PRECISION_TF32 ? "tf32" : "fp32");
+  fields->Add("versions", Versions(resolved.library_versions()));
+}
+
+std::string DescribeJob(const v1::Job& job) {
+  FieldList fields;
+  fields.Add("id", job.id());
+  fields.Add("name", job.name());
+  fields.Add("request id", job.request_id());
+  fields.Add("state", absl::StrCat(StateName(job.state()), job.reason().empty() ? "" : ": ", job.reason()));
+  fields.Add("failure", job.has_failure() ? FormatFailure(job.failure()) : "");
+  fields.Add("queue position", Count(job.queue_position()));
+  fields.Add("created", Time(job.created_at()));
+  fields.Add("started", Time(job.started_at()));
+  fields.Add("ended", Time(job.ended_at()));
+  fields.Add("attempt", job.attempt() > 1 ? absl::StrCat(job.attempt()) : "");
+  fields.Add("dataset", job.spec().dataset());
+  if (job.has_resolved()) {
+    AddResolved(job, &fields);
+  } else {
+    fields.Add("spec", OneLine(job.spec()));
+  }
+  const v1::Progress& progress = job.progress();
+  fields.Add("step", progress.step() > 0 ? OfAll(progress.step(), job.resolved().total_steps()) : "");
+  fields.Add("epoch", progress.step() > 0 ? OfAll(progress.epoch(), Epochs(job.resolved())) : "");
+  fields.Add("loss", progress.step() > 0 ? FormatLoss(progress.loss()) : "");
+  fields.Add("images/s", Count(std::llround(progress.images_per_second())));
+  fields.Add("accuracy", progress.evaluated() ? FormatPercent(progress.accuracy()) : "");
+  fields.Add("checkpoint", job.checkpoint());
+  // Equal on all ranks, unless something is badly wrong.
+  const std::set<uint64_t> checksums(job.weights_checksums().begin(), job.weights_checksums().end());
+  fields.Add("weights", absl::StrJoin(checksums, " ", [](std::string* out, uint64_t checksum) {
+               absl::StrAppendFormat(out, "%016x", checksum);
+             }));
+  fields.Add("records", Count(static_cast<int64_t>(job.last_sequence())));
+  return fields.Render();
+}
+
+}  // namespace
+
+int List(const Client& client, const CommandLine& command_line, Output* output) {
+  bool more = false;
+  absl::StatusOr<std::vector<v1::Job>> jobs = client.ListJobs(command_line.states, command_line.limit, &more);
+  if (!jobs.ok()) return ReportError(client, jobs.status(), output);
+  if (command_line.json) {
+    for (const v1::Job& job : *jobs) output->Write(JsonLine(job));
+    return kSuccess;
+  }
+  Table table({{"ID"},
+               {"NAME"},
+               {"STATE"},
+               {"DATASET"},
+               {"NET"},
+               {"RANKS", kRight},
+               {"EPOCH", kRight},
+               {"STEP", kRight},
+               {"LOSS", kRight},
+               {"ACCURACY", kRight},
+               {"CREATED"}});
+  for (const v1::Job& job : *jobs) {
+    const v1::Progress& progress = job.progress();
+    const bool stepped = progress.step() > 0;
+    const std::string net = job.has_resolved() ? job.resolved().net() : job.spec().net();
+    table.AddRow({job.id(), job.name(), StateName(job.state()), job.spec().dataset(), net.empty() ? "lenet" : net,
+                  Count(job.has_resolved() ? job.resolved().ranks() : job.spec().ranks()),
+                  stepped ? OfAll(progress.epoch(), Epochs(job.resolved())) : "",
+                  stepped ? OfAll(progress.step(), job.resolved().total_steps()) : "",
+                  stepped ? FormatLoss(progress.loss()) : "",
+                  progress.evaluated() ? FormatPercent(progress.accuracy()) : "", Time(job.created_at())});
+  }
+  output->Write(table.Render(output->width()));
+  if (more) output->WriteError("There are more jobs; --limit 0 lists all.\n");
+  return kSuccess;
+}
+
+int Show(const Client& client, const CommandLine& command_line, Output* output) {
+  absl::StatusOr<v1::Job> job = client.GetJob(command_line.job_id);
+  if (!job.ok()) return ReportError(client, job.status(), output);
+  output->Write(command_line.json ? JsonLine(*job) : DescribeJob(*job));
+  return kSuccess;
+}
+
+int Stop(const Client& client, const CommandLine& command_line, Output* output) {
+  absl::Duration wait = absl::ZeroDuration();
+  if (command_line.wait) wait = command_line.timeout_given ? client.options().timeout : absl::InfiniteDuration();
+  absl::StatusOr<v1::Job> job =
+      client.Stop(command_line.job_id, command_line.abort ? v1::StopRequest::ABORT : v1::StopRequest::CHECKPOINT, wait);
+  if (!job.ok()) return ReportError(client, job.status(), output);
+  if (command_line.json) {
+    output->Write(JsonLine(*job));
+  } else {
+    output->Write(Printable(absl::StrCat("job ", job->id(), ": ", StateName(job->state()), " at step ",
+                                         job->progress().step(), job->reason().empty() ? "" : ": ", job->reason())) +
+                  "\n");
+  }
+  return kSuccess;
+}
+
+int Info(const Client& client, const CommandLine& command_line, Output* output) {
+  absl::StatusOr<v1::GetServerInfoResponse> info = client.GetServerInfo();
+  if (!info.ok()) return ReportError(client, info.status(), output);
+  if (command_line.json) {
+    output->Write(JsonLine(*info));
+    return kSuccess;
+  }
+  FieldList fields;
+  fields.Add("server", client.options().address);
+  fields.Add("version", absl::StrCat(info->version(), info->draining() ? ", draining" : ""));
+  fields.Add("started", Time(info->started_at()));
+  fields.Add("backend",
+             absl::StrCat(info->backend(), info->backend_reason().empty() ? "" : ": ", info->backend_reason()));
+  fields.Add("libraries", Versions(info->library_versions()));
+  fields.Add("nets", absl::StrJoin(info->nets(), ", "));
+  fields.Add("jobs", absl::StrCat(info->running_jobs(), " running, ", info->queued_jobs(), " queued"));
+  Table devices({{"DEVICE", kRight}, {"NAME"}, {"KIND"}, {"MEMORY", kRight}, {"JOB"}});
+  for (const v1::Device& device : info->devices()) {
+    devices.AddRow({absl::StrCat(device.id()), device.name(), device.kind(),
+                    device.memory_bytes() > 0 ? FormatBytes(device.memory_bytes()) : "", device.job_id()});
+  }
+  output->Write(absl::StrCat(fields.Render(), "\n", devices.Render(output->width())));
+  return kSuccess;
+}
+
+int Datasets(const Client& client, const CommandLine& command_line, Output* output) {
+  absl::StatusOr<std::vector<v1::DatasetInfo>> datasets = client.ListDatasets();
+  if (!datasets.ok()) return ReportError(client, datasets.status(), output);
+  if (command_line.json) {
+    for (const v1::DatasetInfo& dataset : *datasets) output->Write(JsonLine(dataset));
+    return kSuccess;
+  }
+  Table table({{"NAME"}, {"IMAGES"}, {"TRAIN", kRight}, {"TEST", kRight}, {"PATH"}});
+  for (const v1::DatasetInfo& dataset : *datasets) {
+    table.AddRow({dataset.name(),
+                  dataset.valid() ? absl::StrCat(dataset.channels(), "x", dataset.height(), "x", dataset.width()) : "",
+                  Count(dataset.train_images()), Count(dataset.test_images()),
+                  dataset.valid() ? dataset.path() : absl::StrCat("not usable: ", dataset.error())});
+  }
+  output->Write(table.Render(output->width()));
+  return kSuccess;
+}
+
+}  // namespace lenet::ctl

@@ -1,0 +1,21 @@
+#include "client/ctl/report.h"
+
+#include "absl/strings/str_cat.h"
+#include "client/ctl/exit_code.h"
+#include "client/ctl/text.h"
+
+namespace lenet::ctl {
+
+int ReportError(const Client& client, const absl::Status& status, Output* output) {
+  if (absl::IsCancelled(status)) return kInterrupted;
+  const std::string text = Printable(absl::StrCat(client.options().address, ": ", status.message()));
+  const std::string code = absl::StatusCodeToString(status.code());
+  if (absl::IsUnavailable(status)) {
+    output->WriteError(absl::StrCat("lenetctl: cannot reach the server ", text, " (", code, ")\n"));
+    return kUnreachable;
+  }
+  output->WriteError(absl::StrCat("lenetctl: server ", text, " (", code, ")\n"));
+  return absl::IsInvalidArgument(status) ? kUsage : kError;
+}
+
+}  // namespace lenet::ctl
