@@ -96,10 +96,10 @@ FilterPlan PlanFilterGradient(const ConvShape& shape) {
   return plan;
 }
 
-bool DirectConvolutionFits(const ConvShape& shape) {
+bool DirectConvolutionFits(const ConvShape& shape, bool data_gradient) {
   if (shape.stride != 1 || (shape.kernel != 3 && shape.kernel != 5) || shape.padding >= shape.kernel) return false;
-  return PlanForward(shape, false).groups > 0 && PlanDataGradient(shape).groups > 0 &&
-         PlanFilterGradient(shape).groups > 0 && PlanFilterGradient(shape).shared_bytes <= kSharedBytes;
+  return PlanForward(shape, false).groups > 0 && PlanFilterGradient(shape).groups > 0 &&
+         (!data_gradient || PlanDataGradient(shape).groups > 0);
 }
 
 }  // namespace lenet::cuda

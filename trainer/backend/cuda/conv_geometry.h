@@ -72,8 +72,9 @@ struct FilterPlan {
 
 FilterPlan PlanFilterGradient(const ConvShape& shape);
 
-// Whether the direct kernels take this convolution: stride 1, a 3x3 or 5x5 kernel, and planes that fit.
-bool DirectConvolutionFits(const ConvShape& shape);
+// Whether the direct kernels take this convolution: stride 1, a 3x3 or 5x5 kernel, and planes that fit. The gradient
+// with respect to its input counts only if it is needed.
+bool DirectConvolutionFits(const ConvShape& shape, bool data_gradient);
 
 }  // namespace lenet::cuda
 

@@ -167,7 +167,7 @@ CudaEngine::~CudaEngine() {
     if (result == cudaErrorNotReady) {
       (void)cudaGetLastError();
     } else if (!group_->aborted() || group_->AllTornDown()) {
-      LENET_CUDA_LOG_IF_ERROR(result);
+      LogIfError(result, "cudaStreamQuery", place_);
       break;
     }
     const auto waited = std::chrono::steady_clock::now() - start;

@@ -53,7 +53,7 @@ absl::Status Network::AddTensor(const ImageShape& shape, bool has_gradient) {
 absl::Status Network::Build(const Net& net) {
   LENET_RETURN_IF_ERROR(AddTensor(net.spec().input, false));
   const std::span<const Layer> layers = net.layers();
-  bool has_gradient = false;  // from the first layer with parameters on
+  bool behind_parameters = false;  // so that gradients must pass
   for (size_t i = 0; i < layers.size(); ++i) {
     const Layer& layer = layers[i];
     const LayerKind kind = layer.spec.kind;
@@ -63,14 +63,13 @@ absl::Status Network::Build(const Net& net) {
     in.shape = layer.in;
     const bool is_convolution = kind == LayerKind::kConv2D;
     const bool has_parameters = is_convolution || kind == LayerKind::kLinear;
-    has_gradient = context_.training && (has_gradient || has_parameters);
 
     // What the layer's own stage takes over of those that follow it.
     const Layer* last = &layer;
     Activation activation = ActivationOf(kind).value_or(Activation::kNone);
     bool pooled = false;
     const bool direct = is_convolution && context_.rank->tuning.direct_convolution &&
-                        DirectConvolutionFits(ConvShapeOf(layer, context_.batch));
+                        DirectConvolutionFits(ConvShapeOf(layer, context_.batch), behind_parameters);
     if (has_parameters && i + 1 < layers.size() && ActivationOf(layers[i + 1].spec.kind).has_value()) {
       last = &layers[++i];
       activation = *ActivationOf(last->spec.kind);
@@ -79,7 +78,8 @@ absl::Status Network::Build(const Net& net) {
       last = &layers[++i];
       pooled = true;
     }
-    LENET_RETURN_IF_ERROR(AddTensor(last->out, has_gradient));
+    behind_parameters = behind_parameters || has_parameters;
+    LENET_RETURN_IF_ERROR(AddTensor(last->out, context_.training && behind_parameters));
     const Tensor& out = tensors_.back();
 
     absl::StatusOr<std::unique_ptr<Stage>> stage;

@@ -133,22 +133,23 @@ TEST(ConvGeometryTest, SumsAreCutByTheShapeAlone) {
 }
 
 TEST(ConvGeometryTest, TakesTheConvolutionsOfThePresetsAndLeavesOthers) {
-  EXPECT_TRUE(DirectConvolutionFits(Shape(64, 1, 28, 28, 6, 5)));
-  EXPECT_TRUE(DirectConvolutionFits(Shape(64, 6, 12, 12, 16, 5)));
-  EXPECT_TRUE(DirectConvolutionFits(Shape(64, 1, 28, 28, 6, 5, 2)));
-  EXPECT_TRUE(DirectConvolutionFits(Shape(64, 6, 14, 14, 16, 5)));
-  EXPECT_TRUE(DirectConvolutionFits(Shape(64, 1, 28, 28, 20, 5)));
-  EXPECT_TRUE(DirectConvolutionFits(Shape(64, 20, 12, 12, 50, 5)));
+  EXPECT_TRUE(DirectConvolutionFits(Shape(64, 1, 28, 28, 6, 5), false));
+  EXPECT_TRUE(DirectConvolutionFits(Shape(64, 6, 12, 12, 16, 5), true));
+  EXPECT_TRUE(DirectConvolutionFits(Shape(64, 1, 28, 28, 6, 5, 2), false));
+  EXPECT_TRUE(DirectConvolutionFits(Shape(64, 6, 14, 14, 16, 5), true));
+  EXPECT_TRUE(DirectConvolutionFits(Shape(64, 1, 28, 28, 20, 5), false));
 
-  EXPECT_FALSE(DirectConvolutionFits(Shape(64, 1, 28, 28, 6, 7)));
-  EXPECT_FALSE(DirectConvolutionFits(Shape(64, 1, 28, 28, 6, 4)));
-  EXPECT_FALSE(DirectConvolutionFits(Shape(64, 1, 28, 28, 6, 3, 3)));
-  EXPECT_FALSE(DirectConvolutionFits(Shape(64, 1, 224, 224, 6, 5)));
-  EXPECT_FALSE(DirectConvolutionFits(Shape(64, 256, 14, 14, 256, 3)));
-  EXPECT_FALSE(DirectConvolutionFits(Shape(64, 1, 30000, 30000, 6, 5)));
+  // Twenty channels of the output's gradient with their borders are too much.
+  EXPECT_FALSE(DirectConvolutionFits(Shape(64, 1, 28, 28, 20, 5), true));
+  EXPECT_FALSE(DirectConvolutionFits(Shape(64, 1, 28, 28, 6, 7), false));
+  EXPECT_FALSE(DirectConvolutionFits(Shape(64, 1, 28, 28, 6, 4), false));
+  EXPECT_FALSE(DirectConvolutionFits(Shape(64, 1, 28, 28, 6, 3, 3), false));
+  EXPECT_FALSE(DirectConvolutionFits(Shape(64, 1, 224, 224, 6, 5), false));
+  EXPECT_FALSE(DirectConvolutionFits(Shape(64, 256, 14, 14, 256, 3), false));
+  EXPECT_FALSE(DirectConvolutionFits(Shape(64, 1, 30000, 30000, 6, 5), false));
   ConvShape strided = Shape(64, 1, 28, 28, 6, 5);
   strided.stride = 2;
-  EXPECT_FALSE(DirectConvolutionFits(strided));
+  EXPECT_FALSE(DirectConvolutionFits(strided, false));
 }
 
 }  // namespace
