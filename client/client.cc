@@ -169,9 +169,9 @@ std::unique_ptr<RecordStream> Client::StreamMetrics(v1::StreamMetricsRequest req
   return std::unique_ptr<RecordStream>(new RecordStream(this, std::move(request)));
 }
 
-// One StreamMetrics call. Exactly one operation is in the queue, but for the time between a batch and the next Read.
+// One StreamMetrics call. `pending` is the one operation in the queue; there is none between a batch and the next Read.
 struct RecordStream::Call {
-  enum Operation : intptr_t { kNone, kStart, kRead, kFinish };
+  enum class Operation { kNone, kStart, kRead, kFinish };
 
   ~Call() {
     context.TryCancel();
@@ -183,18 +183,18 @@ struct RecordStream::Call {
   }
 
   void Read() {
-    pending = kRead;
-    reader->Read(&response, reinterpret_cast<void*>(kRead));
+    pending = Operation::kRead;
+    reader->Read(&response, nullptr);
   }
   void Finish() {
-    pending = kFinish;
-    reader->Finish(&status, reinterpret_cast<void*>(kFinish));
+    pending = Operation::kFinish;
+    reader->Finish(&status, nullptr);
   }
 
   grpc::ClientContext context;
   grpc::CompletionQueue queue;
   std::unique_ptr<grpc::ClientAsyncReader<v1::StreamMetricsResponse>> reader;
-  Operation pending = kNone;
+  Operation pending = Operation::kNone;
   absl::Time opened_at;
   absl::Time started_at = absl::InfiniteFuture();  // when the request went out
   v1::StreamMetricsResponse response;
@@ -213,8 +213,8 @@ void RecordStream::Open(absl::Time now) {
   call_ = std::make_unique<Call>();
   call_->opened_at = now;
   call_->reader = client_->stub_->PrepareAsyncStreamMetrics(&call_->context, request_, &call_->queue);
-  call_->pending = Call::kStart;
-  call_->reader->StartCall(reinterpret_cast<void*>(Call::kStart));
+  call_->pending = Call::Operation::kStart;
+  call_->reader->StartCall(nullptr);
 }
 
 void RecordStream::OnCallEnd(const absl::Status& status, absl::Time now) {
@@ -271,7 +271,7 @@ absl::StatusOr<std::optional<v1::MetricRecord>> RecordStream::Next(absl::Time un
       }
       Open(now);
     }
-    if (call_->pending == Call::kNone) call_->Read();
+    if (call_->pending == Call::Operation::kNone) call_->Read();
     void* tag;
     bool ok;
     const auto event = call_->queue.AsyncNext(&tag, &ok, absl::ToChronoTime(std::min(until, now + kSlice)));
@@ -281,12 +281,11 @@ absl::StatusOr<std::optional<v1::MetricRecord>> RecordStream::Next(absl::Time un
       if (error_.ok() && now >= until) return std::optional<v1::MetricRecord>();
       continue;
     }
-    const auto operation = static_cast<Call::Operation>(reinterpret_cast<intptr_t>(tag));
-    if (operation == Call::kFinish) {
+    if (call_->pending == Call::Operation::kFinish) {
       OnCallEnd(FromGrpc(call_->status), now);
     } else if (!ok) {
       call_->Finish();
-    } else if (operation == Call::kStart) {
+    } else if (call_->pending == Call::Operation::kStart) {
       client_->ever_connected_ = true;
       call_->started_at = now;
       call_->Read();
@@ -294,7 +293,7 @@ absl::StatusOr<std::optional<v1::MetricRecord>> RecordStream::Next(absl::Time un
       lost_at_ = absl::InfiniteFuture();
       batch_.Swap(&call_->response);
       next_in_batch_ = 0;
-      call_->pending = Call::kNone;
+      call_->pending = Call::Operation::kNone;
     }
   }
   return error_;

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Makes a self-contained folder for GPU hosts that lack the distribution's gRPC, Abseil and oneDNN packages: programs,
-# plug-ins, GPU tests and benchmarks, and the libraries they need, without CUDA's own.
+# Makes a self-contained folder for GPU hosts that lack the distribution's gRPC and Abseil packages: programs, plug-ins,
+# GPU tests and benchmarks, and the libraries they need, without CUDA's own.
 set -euo pipefail
 
 usage() {
   cat <<'EOF'
 Usage: deploy/bundle.sh DIR [--without-cpu]
   DIR             the folder to make; an earlier bundle there is replaced
-  --without-cpu   leave the CPU plug-in and its library (40 MB) out
+  --without-cpu   leave the CPU plug-in out
 EOF
 }
 
@@ -44,7 +44,7 @@ cmake --install "$build" --prefix "$folder" --strip --component gpu_tests >/dev/
 [ -e "$folder/lib/lenet/liblenet_cuda.so" ] ||
   echo "bundle: without the CUDA plug-in: this machine has no CUDA Toolkit, cuDNN or NCCL to build it with" >&2
 
-cp -r tests/data "$folder/tests/data"
+install -D -m 644 -t "$folder/tests/data" tests/data/lenet_mnist_seed1.safetensors
 cp deploy/bundle/with-cuda.sh deploy/bundle/run-gpu-tests.sh LICENSE "$folder/"
 
 # Prints name and path of what a file needs beside the bundle, CUDA's libraries, and those of every system.

@@ -15,12 +15,12 @@ packages=(
   g++ cmake ninja-build ccache pkg-config
   # gRPC, Protobuf, Abseil
   libgrpc++-dev libgrpc-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev libssl-dev
-  # Trainer: oneDNN, gzip, JSON
-  libdnnl-dev zlib1g-dev nlohmann-json3-dev
+  # Trainer: gzip, JSON
+  zlib1g-dev nlohmann-json3-dev
   # Server and client: SQLite, log, command line
   libsqlite3-dev libspdlog-dev libcli11-dev
   # Tests and data
-  libgtest-dev libgmock-dev dataset-fashion-mnist python3 python3-grpcio python3-protobuf
+  libgtest-dev libgmock-dev dataset-fashion-mnist python3
 )
 
 case "${1-}" in

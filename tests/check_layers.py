@@ -39,7 +39,6 @@ LIBRARIES = {
     "SQLite": (r"sqlite3", ["server/store/"]),
     "CUDA": (r"cuda|cublas|cudnn|nccl|cub/|thrust/|cooperative_groups|driver_types|nvrtc|nvtx",
              ["trainer/backend/cuda/", "trainer/comm/nccl"]),
-    "oneDNN": (r"(oneapi/)?dnnl|omp\.h", ["trainer/backend/cpu/"]),
     "zlib": (r"zlib\.h", ["trainer/data/"]),
     "spdlog": (r"spdlog/|fmt/", ["server/"]),
     "CLI11": (r"CLI/", ["server/", "client/"]),

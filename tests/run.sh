@@ -28,7 +28,7 @@ note() {
   summary+=("$(printf '%-12s %s' "$1" "${*:2}")")
 }
 
-# build PRESET TARGET: configures and builds; ends the script on an error.
+# build PRESET TARGET...: configures and builds; ends the script on an error.
 build() {
   echo "== $1: build"
   cmake --preset "$1" ${CI:+-DLENET_WERROR=ON} >"build/$1.log" 2>&1 || {
@@ -36,7 +36,7 @@ build() {
     echo "run.sh: CMake could not configure the preset $1" >&2
     exit 1
   }
-  cmake --build "build/$1" --target "$2"
+  cmake --build "build/$1" --target "${@:2}"
 }
 
 # run_ctest PRESET CTEST_ARGUMENT...: runs tests and notes ctest's closing line.
@@ -68,12 +68,12 @@ skipped=$(sed -n '/^The following tests did not run:/,/^$/p' build/dev-tests.log
 
 if [ "$fast" = no ]; then
   build tsan core_tests
-  TSAN_OPTIONS="halt_on_error=1 suppressions=$PWD/tests/support/tsan.supp" run_ctest tsan -L core
+  TSAN_OPTIONS=halt_on_error=1 run_ctest tsan -L core
   build asan core_tests
   run_ctest asan -L core
 
   if deploy/install-deps.sh --dev; then
-    build clang-tsa all
+    build clang-tsa lenetd lenetctl lenet_cpu
     note clang-tsa "compiled without a thread-safety error, ${SECONDS} s since the start"
   else
     note clang-tsa "left out: clang could not be installed"

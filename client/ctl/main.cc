@@ -31,10 +31,13 @@ void HandleInterrupt() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // Widths of characters; UTF-8 even where the environment names no locale.
+  // There is no other thread yet.
+  // NOLINTBEGIN(concurrency-mt-unsafe)
+  // For the widths of characters; UTF-8 even where the environment names no locale.
   if (setlocale(LC_CTYPE, "") == nullptr || MB_CUR_MAX == 1) setlocale(LC_CTYPE, "C.UTF-8");
-  HandleInterrupt();
   const char* server = getenv("LENET_SERVER");
+  // NOLINTEND(concurrency-mt-unsafe)
+  HandleInterrupt();
   lenet::ctl::StandardOutput output;
   try {
     return lenet::ctl::RunApp(std::vector<std::string>(argv + 1, argv + argc), server != nullptr ? server : "",

@@ -10,7 +10,7 @@ namespace lenet::ctl {
 namespace {
 
 bool CanMoveCursor() {
-  const char* term = getenv("TERM");
+  const char* term = getenv("TERM");  // NOLINT(concurrency-mt-unsafe): nothing sets the environment
   return isatty(STDOUT_FILENO) && term != nullptr && absl::string_view(term) != "dumb" && *term != '\0';
 }
 

@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-export LENET_TEST_DATA=$PWD/tests/data
+export LENET_REFERENCE=${LENET_REFERENCE:-$PWD/tests/data/lenet_mnist_seed1.safetensors}
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 

@@ -161,6 +161,21 @@ TEST_F(MetricsReaderTest, ManyReadersFollowOneLog) {
   }
 }
 
+class ForgottenReaderTest : public MetricsReaderTest {
+ protected:
+  ForgottenReaderTest() : MetricsReaderTest({.max_ended_jobs = 0}) {}
+};
+
+TEST_F(ForgottenReaderTest, AForgottenJobEndsItsReader) {
+  AddWarnings(3);
+  MetricsReader reader = Reader(0);
+  std::vector<uint64_t> sequences;
+  EXPECT_EQ(ReadUp(&reader, &sequences), Place::kNewest);
+  End();
+  google::protobuf::RepeatedPtrField<v1::MetricRecord> out;
+  EXPECT_TRUE(absl::IsNotFound(reader.Read(1000, &out).status()));
+}
+
 class TruncatedReaderTest : public MetricsReaderTest {
  protected:
   TruncatedReaderTest() : MetricsReaderTest({.max_log_bytes = 20000}) {}

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <ostream>
 #include <random>
 #include <string>
 #include <thread>
@@ -51,6 +52,8 @@ struct SumCase {
   int ranks;
   int64_t count;
 };
+
+void PrintTo(const SumCase& sum, std::ostream* out) { *out << sum.count << " values on " << sum.ranks << " ranks"; }
 
 class LocalGroupSumTest : public ::testing::TestWithParam<SumCase> {};
 

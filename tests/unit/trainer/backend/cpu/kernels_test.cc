@@ -2,6 +2,7 @@
 
 #include "trainer/backend/cpu/kernels.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -14,7 +15,21 @@
 namespace lenet::cpu {
 namespace {
 
-class CpuKernelsTest : public ::testing::TestWithParam<const Kernels*> {
+std::vector<std::string> InstructionSets() {
+  std::vector<std::string> names;
+  for (const Kernels* kernels : SupportedKernels()) names.emplace_back(kernels->instruction_set);
+  return names;
+}
+
+const Kernels& KernelsFor(const std::string& name) {
+  const Kernels* found = nullptr;
+  for (const Kernels* kernels : SupportedKernels()) {
+    if (kernels->instruction_set == name) found = kernels;
+  }
+  return *found;
+}
+
+class CpuKernelsTest : public ::testing::TestWithParam<std::string> {
  protected:
   AlignedFloats Random(int64_t count) {
     AlignedFloats floats;
@@ -36,7 +51,7 @@ class CpuKernelsTest : public ::testing::TestWithParam<const Kernels*> {
     return places;
   }
 
-  const Kernels& kernels_ = *GetParam();
+  const Kernels& kernels_ = KernelsFor(GetParam());
   std::mt19937 random_{3};
   std::uniform_real_distribution<float> uniform_{-1, 1};
 };
@@ -228,9 +243,8 @@ TEST_P(CpuKernelsTest, UnpackAndTranspose) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(InstructionSets, CpuKernelsTest,
-                         ::testing::ValuesIn(SupportedKernels().begin(), SupportedKernels().end()),
-                         [](const auto& info) { return std::string(info.param->instruction_set); });
+INSTANTIATE_TEST_SUITE_P(InstructionSets, CpuKernelsTest, ::testing::ValuesIn(InstructionSets()),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace lenet::cpu
