@@ -80,7 +80,7 @@ std::string StepLine(const JobProgress& progress, const std::string& note, int w
   if (progress.seconds_left() >= 0) {
     parts.push_back({6, absl::StrCat("ETA ", FormatClock(progress.seconds_left()))});
   }
-  const std::string line = FitParts(parts, width);
+  std::string line = FitParts(parts, width);
   // Where the bar's place was kept, the bar takes it and all that is left.
   const size_t at = line.find(parts[bar_place].text);
   if (at == std::string::npos) return line;

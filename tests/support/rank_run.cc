@@ -50,8 +50,8 @@ absl::Status RunRank(RankGroup* group, const RankRun& run, int rank, RankRunResu
 
 absl::StatusOr<std::unique_ptr<RankGroup>> NewGroupOf(Backend* backend, int ranks) {
   const int devices = static_cast<int>(backend->devices().size());
-  std::vector<int> ids;
-  for (int rank = 0; rank < ranks; ++rank) ids.push_back(backend->oversubscribable() ? rank % devices : rank);
+  std::vector<int> ids(ranks);
+  for (int rank = 0; rank < ranks; ++rank) ids[rank] = backend->oversubscribable() ? rank % devices : rank;
   return backend->NewGroup(ids);
 }
 

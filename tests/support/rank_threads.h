@@ -14,6 +14,7 @@ namespace lenet {
 inline absl::Status RunRanks(int ranks, const std::function<absl::Status(int rank)>& body) {
   std::vector<absl::Status> statuses(static_cast<size_t>(ranks));
   std::vector<std::thread> threads;
+  threads.reserve(statuses.size());
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] { statuses[static_cast<size_t>(rank)] = body(rank); });
   }

@@ -80,14 +80,13 @@ void Multiply(const Layer& layer, const double* weight, const double* bias, cons
 
 Volume RunLayer(const Net& net, const Layer& layer, const double* parameters, const Volume& in) {
   Volume out(layer.out);
-  const double* weight = layer.weight >= 0 ? parameters + net.parameters()[layer.weight].offset : nullptr;
-  const double* bias = layer.bias >= 0 ? parameters + net.parameters()[layer.bias].offset : nullptr;
+  const auto values_of = [&](int parameter) { return parameters + net.parameters()[parameter].offset; };
   switch (layer.spec.kind) {
     case LayerKind::kConv2D:
-      Convolve(layer, weight, bias, in, &out);
+      Convolve(layer, values_of(layer.weight), values_of(layer.bias), in, &out);
       break;
     case LayerKind::kLinear:
-      Multiply(layer, weight, bias, in, &out);
+      Multiply(layer, values_of(layer.weight), values_of(layer.bias), in, &out);
       break;
     case LayerKind::kMaxPool2D:
     case LayerKind::kAvgPool2D:

@@ -26,6 +26,9 @@ constexpr int64_t kEvaluationSlice = 1024;
 
 double Seconds(std::chrono::steady_clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
+// Without a NaN's sign, which means nothing.
+const char* ShowBad(float loss) { return std::isnan(loss) ? "nan" : loss > 0 ? "inf" : "-inf"; }
+
 }  // namespace
 
 RankWorker::RankWorker(RunState* run, int rank)
@@ -219,9 +222,9 @@ absl::Status RankWorker::Finish() {
       run_->Fail({.rank = bad->rank,
                   .step = bad->step,
                   .phase = phase_,
-                  .status = absl::FailedPreconditionError(
-                      absl::StrCat("rank ", bad->rank, ": the loss of step ", bad->step, " is ",
-                                   absl::StrFormat("%g", bad->value), ": must be finite (nan_policy is stop)"))});
+                  .status = absl::FailedPreconditionError(absl::StrCat("rank ", bad->rank, ": the loss of step ",
+                                                                       bad->step, " is ", ShowBad(bad->value),
+                                                                       ": must be finite (nan_policy is stop)"))});
     }
     return absl::OkStatus();
   }
@@ -303,8 +306,7 @@ void RankWorker::WarnOfBadLoss() {
   if (!bad) return;
   warned_ = true;
   run_->observer()->OnWarning(absl::StrCat("rank ", bad->rank, ": the loss of step ", bad->step, " is ",
-                                           absl::StrFormat("%g", bad->value),
-                                           "; training goes on (nan_policy is continue)"));
+                                           ShowBad(bad->value), "; training goes on (nan_policy is continue)"));
 }
 
 absl::StatusOr<std::span<const RankReport>> RankWorker::Meet(RankReport report) {

@@ -81,7 +81,7 @@ class ReferenceTest : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     LENET_USE_BACKEND(backend_, GetParam());
-    const char* other = std::getenv("LENET_REFERENCE");
+    const char* other = std::getenv("LENET_REFERENCE");  // NOLINT(concurrency-mt-unsafe)
     const std::string path = other != nullptr ? other : LENET_TEST_DATA "/lenet_mnist_seed1.safetensors";
     absl::StatusOr<TensorFile> file = ReadTensorFile(path);
     ASSERT_TRUE(file.ok()) << file.status();
@@ -155,10 +155,8 @@ class ReferenceTest : public ::testing::TestWithParam<std::string> {
   }
 
   std::vector<uint32_t> Images(int64_t step) const {
-    std::vector<uint32_t> images;
-    for (int i = 0; i < batch_; ++i) {
-      images.push_back(static_cast<uint32_t>((step * batch_ + i) % dataset_->train.count));
-    }
+    std::vector<uint32_t> images(batch_);
+    for (int i = 0; i < batch_; ++i) images[i] = static_cast<uint32_t>((step * batch_ + i) % dataset_->train.count);
     return images;
   }
 

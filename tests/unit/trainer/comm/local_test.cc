@@ -131,6 +131,7 @@ TEST(LocalGroupTest, ManyCollectivesInARow) {
   for (const int ranks : {2, 17}) {
     constexpr int kRounds = 500;
     constexpr int64_t kCount = 257;
+    const int of_ranks = ranks * (ranks - 1) / 2;  // 0 + 1 + ... + (ranks - 1)
     LocalGroup group(ranks);
     const absl::Status status = RunRanks(ranks, [&](int rank) -> absl::Status {
       std::vector<float> data(kCount);
@@ -139,7 +140,7 @@ TEST(LocalGroupTest, ManyCollectivesInARow) {
         absl::Status sum = group.communicator(rank)->AllReduceSum(data.data(), kCount, nullptr);
         if (!sum.ok()) return sum;
         for (int64_t i = 0; i < kCount; ++i) {
-          if (data[i] != static_cast<float>(ranks * (ranks - 1) / 2 + ranks * (round + i))) {
+          if (data[i] != static_cast<float>(of_ranks + ranks * (round + i))) {
             return absl::InternalError("wrong sum");
           }
         }

@@ -36,10 +36,12 @@ std::atomic<int64_t> allocations{0};
 #ifndef LENET_SANITIZED
 #pragma GCC visibility push(default)  // in place of the C library's, for its callers too
 extern "C" {
+// NOLINTBEGIN(bugprone-reserved-identifier): the C library's own names
 void* __libc_malloc(size_t size);
 void* __libc_calloc(size_t count, size_t size);
 void* __libc_realloc(void* old, size_t size);
 void* __libc_memalign(size_t alignment, size_t size);
+// NOLINTEND(bugprone-reserved-identifier)
 
 void* malloc(size_t size) {
   ++allocations;

@@ -22,11 +22,8 @@ std::vector<std::string> InstructionSets() {
 }
 
 const Kernels& KernelsFor(const std::string& name) {
-  const Kernels* found = nullptr;
-  for (const Kernels* kernels : SupportedKernels()) {
-    if (kernels->instruction_set == name) found = kernels;
-  }
-  return *found;
+  const auto found = std::ranges::find(SupportedKernels(), name, &Kernels::instruction_set);
+  return **found;
 }
 
 class CpuKernelsTest : public ::testing::TestWithParam<std::string> {
