@@ -38,7 +38,7 @@ cleanup() {
   [ -z "$scratch" ] || rm -rf "$scratch"
 }
 trap cleanup EXIT
-trap 'exit 130' INT
+trap 'echo "quickstart: interrupted; its daemon and the job end" >&2; exit 130' INT
 trap 'exit 143' TERM HUP
 
 deploy/install-deps.sh || fail "the dependencies could not be installed"
