@@ -25,7 +25,6 @@
 namespace lenet::ctl {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;

@@ -14,10 +14,8 @@
 namespace lenet::ctl {
 namespace {
 
-using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::Not;
 using ::testing::SizeIs;
 
 v1::Job ResolvedJob(int ranks, int64_t steps_per_epoch, int64_t total_steps) {

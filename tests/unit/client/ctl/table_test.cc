@@ -7,7 +7,7 @@ namespace lenet::ctl {
 namespace {
 
 TEST(TableTest, ColumnsStandBelowOneAnother) {
-  setlocale(LC_CTYPE, "C.UTF-8");
+  setlocale(LC_CTYPE, "C.UTF-8");  // NOLINT(concurrency-mt-unsafe)
   Table table({{"ID"}, {"STEP", Table::Align::kRight}, {"STATE"}});
   table.AddRow({"a", "1,000", "running"});
   table.AddRow({"longer", "", "stopped"});

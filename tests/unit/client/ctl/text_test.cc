@@ -35,7 +35,7 @@ TEST(TextTest, PrintableReplacesWhatMovesTheCursor) {
 }
 
 TEST(TextTest, DisplayWidthCountsColumns) {
-  setlocale(LC_CTYPE, "C.UTF-8");
+  setlocale(LC_CTYPE, "C.UTF-8");  // NOLINT(concurrency-mt-unsafe)
   EXPECT_EQ(DisplayWidth("abc"), 3);
   EXPECT_EQ(DisplayWidth("caf\xc3\xa9"), 4);
   EXPECT_EQ(DisplayWidth("\xe4\xb8\xad\xe6\x96\x87"), 4);  // two wide characters
@@ -43,7 +43,7 @@ TEST(TextTest, DisplayWidthCountsColumns) {
 }
 
 TEST(TextTest, FitCutsToTheWidth) {
-  setlocale(LC_CTYPE, "C.UTF-8");
+  setlocale(LC_CTYPE, "C.UTF-8");  // NOLINT(concurrency-mt-unsafe)
   EXPECT_EQ(Fit("0123456789", 10), "0123456789");
   EXPECT_EQ(Fit("0123456789", 9), "012345...");
   EXPECT_EQ(Fit("0123456789", 4), "0123");
