@@ -97,6 +97,7 @@ TEST(ChunkPlanTest, RanksAtTheirOwnPaceGetTheSameChunks) {
   ChunkPlan plan(kRanks, 0, kTotal, 500);
   std::vector<std::vector<std::pair<int64_t, int>>> taken(kRanks);
   std::vector<std::thread> threads;
+  threads.reserve(kRanks);
   for (int rank = 0; rank < kRanks; ++rank) {
     threads.emplace_back([&, rank] {
       for (Chunk chunk = plan.Next(rank, false); chunk.count > 0; chunk = plan.Next(rank, false)) {
