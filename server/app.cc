@@ -101,9 +101,9 @@ int RunServer(const ServerConfig& config, ShutdownSignals* signals) {
                                          " without encryption: whoever reaches it can start and stop jobs"));
   }
 
-  signals->SetCallback([&](int count) {
+  signals->SetCallback([&](int) {
     (*server)->SetServing(false);
-    if (count == 1) manager.BeginDrain();
+    manager.BeginDrain();
   });
   const absl::Status warm = manager.WarmUp();
   if (!warm.ok() && !absl::IsCancelled(warm)) {
@@ -111,13 +111,16 @@ int RunServer(const ServerConfig& config, ShutdownSignals* signals) {
     return Report(kExitBackend, absl::Status(warm.code(), absl::StrCat("the ", selected->backend->name(),
                                                                        " devices failed: ", warm.message())));
   }
-  manager.Serve();
-  if (signals->count() == 0) (*server)->SetServing(true);
-  const absl::Status port_written = WritePortFile(config.port_file, (*server)->address());
-  Log(LogLevel::kInfo,
-      absl::StrCat("serving on ", (*server)->address(), ", ready after ",
-                   absl::FormatDuration(absl::Trunc(absl::Now() - started_at, absl::Milliseconds(1)))));
-  if (port_written.ok()) signals->WaitForFirst();
+  absl::Status port_written;
+  if (signals->count() == 0) {
+    manager.Serve();
+    (*server)->SetServing(true);
+    port_written = WritePortFile(config.port_file, (*server)->address());
+    Log(LogLevel::kInfo,
+        absl::StrCat("serving on ", (*server)->address(), ", ready after ",
+                     absl::FormatDuration(absl::Trunc(absl::Now() - started_at, absl::Milliseconds(1)))));
+    if (port_written.ok()) signals->WaitForFirst();
+  }
 
   (*server)->SetServing(false);
   manager.BeginDrain();

@@ -18,7 +18,7 @@ constexpr char kExitCodes[] =
 
 // Empty if not set.
 std::string Environment(const char* name) {
-  const char* const value = std::getenv(name);
+  const char* const value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing sets variables
   return value == nullptr ? "" : value;
 }
 

@@ -33,14 +33,15 @@ ShutdownSignals::~ShutdownSignals() {
     MutexLock lock(&mutex_);
     stop_ = true;
   }
-  pthread_kill(thread_.native_handle(), SIGTERM);
+  pthread_kill(thread_.native_handle(), SIGINT);
   thread_.join();
 }
 
 void ShutdownSignals::SetCallback(std::function<void(int count)> callback) {
   MutexLock lock(&callback_mutex_);
   callback_ = std::move(callback);
-  if (callback_ && count() > 0) callback_(count());
+  reported_ = 0;
+  Report();
 }
 
 int ShutdownSignals::count() const {
@@ -69,8 +70,15 @@ void ShutdownSignals::Run() {
     Log(LogLevel::kInfo, absl::StrCat(signal == SIGINT ? "SIGINT" : "SIGTERM", ": ",
                                       count == 1 ? "shutting down; running jobs save and stop" : "aborting all jobs"));
     MutexLock lock(&callback_mutex_);
-    if (callback_) callback_(count);
+    Report();
   }
+}
+
+void ShutdownSignals::Report() {
+  const int now = count();
+  if (!callback_ || now == reported_) return;
+  reported_ = now;
+  callback_(now);
 }
 
 }  // namespace lenet

@@ -18,7 +18,7 @@ class ShutdownSignals {
   ShutdownSignals(const ShutdownSignals&) = delete;
   ShutdownSignals& operator=(const ShutdownSignals&) = delete;
 
-  // Calls `callback` with the number of signals so far: now if there were any, and on each signal from now on, one call
+  // Calls `callback` with the number of signals so far: now if there were any, and when it rises from now on, one call
   // at a time. Null ends that; no call is under way when this returns.
   void SetCallback(std::function<void(int count)> callback) ABSL_LOCKS_EXCLUDED(callback_mutex_, mutex_);
 
@@ -27,9 +27,11 @@ class ShutdownSignals {
 
  private:
   void Run() ABSL_LOCKS_EXCLUDED(callback_mutex_, mutex_);
+  void Report() ABSL_EXCLUSIVE_LOCKS_REQUIRED(callback_mutex_) ABSL_LOCKS_EXCLUDED(mutex_);
 
   Mutex callback_mutex_;  // held during a call
   std::function<void(int)> callback_ ABSL_GUARDED_BY(callback_mutex_);
+  int reported_ ABSL_GUARDED_BY(callback_mutex_) = 0;  // to this callback
   mutable Mutex mutex_;
   CondVar changed_;
   int count_ ABSL_GUARDED_BY(mutex_) = 0;

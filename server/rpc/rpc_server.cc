@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -74,7 +74,7 @@ std::string ReasonNotToListen(const HostPort& address) {
     const int yes = 1;
     if (fd < 0 || ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) != 0 ||
         ::bind(fd, info->ai_addr, info->ai_addrlen) != 0 || ::listen(fd, 1) != 0) {
-      reason = std::strerror(errno);
+      reason = std::generic_category().message(errno);
     }
     if (fd >= 0) ::close(fd);
   }

@@ -78,8 +78,9 @@ class StopWaiter : public grpc::ServerUnaryReactor {
   // Once, before gRPC gets to know the reactor.
   void Wait() {
     const uint64_t token = manager_->WaitForEnd(job_id_, [this](absl::StatusOr<v1::Job> job) {
-      if (job.ok()) *response_->mutable_job() = *std::move(job);
-      Finish(ToGrpcStatus(job.status()));
+      const absl::Status status = job.status();
+      if (status.ok()) *response_->mutable_job() = *std::move(job);
+      Finish(ToGrpcStatus(status));
     });
     token_.store(token, std::memory_order_release);
   }
@@ -149,8 +150,9 @@ grpc::ServerUnaryReactor* TrainingService::GetJob(grpc::CallbackServerContext* c
                                                   const v1::GetJobRequest* request, v1::GetJobResponse* response) {
   if (const absl::Status id = CheckJobId(request->job_id()); !id.ok()) return Answer(context, id);
   absl::StatusOr<v1::Job> job = manager_->GetJob(request->job_id());
-  if (job.ok()) *response->mutable_job() = *std::move(job);
-  return Answer(context, job.status());
+  if (!job.ok()) return Answer(context, job.status());
+  *response->mutable_job() = *std::move(job);
+  return Answer(context, absl::OkStatus());
 }
 
 grpc::ServerUnaryReactor* TrainingService::ListJobs(grpc::CallbackServerContext* context,

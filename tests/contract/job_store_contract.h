@@ -124,6 +124,7 @@ TEST_P(JobStoreContract, OneRequestIdFromManyThreadsMakesOneJob) {
   std::atomic<int> created{0};
   std::vector<std::string> ids(kThreads);
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&, i] {
       const CreateResult result = store_->CreateJob(NewJob(absl::StrCat("job", i), "request"), {}).value();
@@ -243,6 +244,7 @@ TEST_P(JobStoreContract, OfManyThreadsThatChangeOneStateOneWins) {
   std::atomic<int> won{0};
   std::atomic<int> lost{0};
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&, i] {
       const absl::Status status = Change("a", v1::QUEUED, i % 2 == 0 ? v1::STARTING : v1::STOPPED).status();
@@ -390,6 +392,7 @@ TEST_P(JobStoreContract, ManyThreadsAppendAndReadOneLog) {
   constexpr int kWriters = 4;
   constexpr int kEach = 100;
   std::vector<std::thread> threads;
+  threads.reserve(2 * kWriters);
   for (int w = 0; w < kWriters; ++w) {
     threads.emplace_back([this, w] {
       for (int i = 0; i < kEach; ++i) ASSERT_TRUE(Append("a", {Warning(absl::StrCat(w, ":", i))}).ok());

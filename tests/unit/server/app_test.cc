@@ -134,6 +134,24 @@ TEST_F(AppTest, ServesUntilASignalComes) {
   EXPECT_THAT(log(), HasSubstr("backend cpu"));
 }
 
+TEST_F(AppTest, ASignalBeforeItServesEndsIt) {
+  if (!HasPlugin()) GTEST_SKIP() << "no CPU plug-in in " << config_.plugin_dir;
+  ShutdownSignals signals;
+  ::kill(::getpid(), SIGTERM);
+  signals.WaitForFirst();
+  EXPECT_EQ(RunServer(config_, &signals), kExitOk);
+  EXPECT_FALSE(fs::exists(config_.port_file));
+  EXPECT_THAT(log(), ::testing::Not(HasSubstr("serving on")));
+}
+
+TEST_F(AppTest, APortFileThatCannotBeWrittenIsAnError) {
+  if (!HasPlugin()) GTEST_SKIP() << "no CPU plug-in in " << config_.plugin_dir;
+  config_.port_file = folder_.path() / "missing" / "port";
+  ShutdownSignals signals;
+  EXPECT_EQ(RunServer(config_, &signals), kExitFailure);
+  EXPECT_THAT(log(), HasSubstr("--port-file"));
+}
+
 TEST_F(AppTest, APortInUseIsAnError) {
   if (!HasPlugin()) GTEST_SKIP() << "no CPU plug-in in " << config_.plugin_dir;
   ShutdownSignals signals;

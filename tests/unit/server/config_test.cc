@@ -15,6 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+// NOLINTBEGIN(concurrency-mt-unsafe): there is one thread
 class ConfigTest : public ::testing::Test {
  protected:
   ConfigTest() {
@@ -47,6 +48,7 @@ class ConfigTest : public ::testing::Test {
 
   std::map<std::string, std::optional<std::string>> before_;
 };
+// NOLINTEND(concurrency-mt-unsafe)
 
 TEST_F(ConfigTest, Defaults) {
   const CommandLine line = Parse({});

@@ -24,7 +24,7 @@ constexpr std::chrono::microseconds kStepTime(500);
 
 class StopTest : public ::testing::Test {
  protected:
-  static ServerUnderTestOptions Options(FakeScript script) {
+  static ServerUnderTestOptions Options(const FakeScript& script) {
     ServerUnderTestOptions options;
     options.script = [script](int) { return script; };
     return options;
@@ -130,8 +130,10 @@ TEST_F(StopTest, StoppingAtRandomMomentsAlwaysEnds) {
 }
 
 TEST_F(StopTest, ManyThreadsStartAndStopAtOnce) {
+  constexpr int kThreads = 6;
   std::vector<std::thread> threads;
-  for (int t = 0; t < 6; ++t) {
+  threads.reserve(kThreads);
+  for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([this, t] {
       for (int i = 0; i < 15; ++i) {
         const std::string id = Start(t % 2 == 0 ? 3 : 0, 1 + i % 2);
@@ -166,10 +168,10 @@ TEST_F(StopTest, WaitingForTheEnd) {
   EXPECT_FALSE(server_.manager().StopWaiting(id, token));
 
   // Of an ended job, and of none.
-  EXPECT_EQ(server_.manager().WaitForEnd(id, [&](absl::StatusOr<v1::Job> job) { calls += job.ok(); }), 0u);
+  EXPECT_EQ(server_.manager().WaitForEnd(id, [&](const absl::StatusOr<v1::Job>& job) { calls += job.ok(); }), 0u);
   EXPECT_EQ(calls, 2);
-  EXPECT_EQ(server_.manager().WaitForEnd("nothing",
-                                         [&](absl::StatusOr<v1::Job> job) { calls += absl::IsNotFound(job.status()); }),
+  EXPECT_EQ(server_.manager().WaitForEnd(
+                "nothing", [&](const absl::StatusOr<v1::Job>& job) { calls += absl::IsNotFound(job.status()); }),
             0u);
   EXPECT_EQ(calls, 3);
 }
@@ -220,7 +222,7 @@ class HangTest : public StopTest {
 
   // Starts a job and gives its id when the rank hangs, or is about to.
   std::string StartHanging() {
-    const std::string id = hanging_->manager().Start(ServerUnderTest::Request(0, 2))->id();
+    std::string id = hanging_->manager().Start(ServerUnderTest::Request(0, 2))->id();
     EXPECT_TRUE(Eventually([this] { return hangs_.load(); }));
     EXPECT_EQ(hanging_->manager().GetJob(id)->state(), v1::RUNNING);
     return id;

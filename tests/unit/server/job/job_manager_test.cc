@@ -154,10 +154,11 @@ TEST(JobManagerTest, NoChangeToRunningComesAfterALoss) {
 
 TEST(JobManagerTest, JobsStartInTheirOrderOneAfterTheOther) {
   ServerUnderTest server(Paced());
-  std::vector<std::string> ids;
-  for (int i = 0; i < 5; ++i) ids.push_back(StartJob(&server, ServerUnderTest::Request(20, 2)));
+  std::vector<std::string> ids(5);
+  for (std::string& id : ids) id = StartJob(&server, ServerUnderTest::Request(20, 2));
   EXPECT_EQ(server.manager().GetJob(ids[4])->queue_position(), 4);
   std::vector<v1::Job> jobs;
+  jobs.reserve(ids.size());
   for (const std::string& id : ids) jobs.push_back(AwaitEnd(&server, id));
   for (size_t i = 0; i < jobs.size(); ++i) {
     EXPECT_EQ(jobs[i].state(), v1::SUCCEEDED);
@@ -239,6 +240,7 @@ TEST(JobManagerTest, ARequestIdFromTenThreadsMakesOneJob) {
     request.set_request_id("round " + std::to_string(round));
     std::vector<std::string> ids(10);
     std::vector<std::thread> threads;
+    threads.reserve(ids.size());
     for (std::string& id : ids) threads.emplace_back([&] { id = StartJob(&server, request); });
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(std::set<std::string>(ids.begin(), ids.end()).size(), 1u);

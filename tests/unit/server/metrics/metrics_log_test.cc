@@ -195,6 +195,7 @@ TEST_F(MetricsLogTest, ManyRanksAddWhileAThreadFlushesAndOthersRead) {
   constexpr int64_t kChunk = 25;
   std::atomic<bool> done{false};
   std::vector<std::thread> threads;
+  threads.reserve(kRanks);
   for (int rank = 0; rank < kRanks; ++rank) {
     threads.emplace_back([&, rank] {
       for (int64_t c = 0; c < kChunks; ++c) log_.AddLosses(rank, c * kChunk + 1, Losses(c * kChunk + 1, kChunk));
@@ -203,8 +204,10 @@ TEST_F(MetricsLogTest, ManyRanksAddWhileAThreadFlushesAndOthersRead) {
   std::thread flusher([&] {
     while (!done) ASSERT_TRUE(log_.Flush().ok());
   });
+  constexpr int kReaders = 4;
   std::vector<std::thread> readers;
-  for (int r = 0; r < 4; ++r) {
+  readers.reserve(kReaders);
+  for (int r = 0; r < kReaders; ++r) {
     readers.emplace_back([&] {
       uint64_t next = 1;
       while (!done) {

@@ -143,6 +143,7 @@ TEST_F(MetricsReaderTest, AFilterThatDropsAllStillGetsToTheEnd) {
 TEST_F(MetricsReaderTest, ManyReadersFollowOneLog) {
   constexpr int kReaders = 20;
   std::vector<std::thread> readers;
+  readers.reserve(kReaders);
   std::vector<std::vector<uint64_t>> sequences(kReaders);
   for (int i = 0; i < kReaders; ++i) {
     readers.emplace_back([&, i] {

@@ -170,8 +170,8 @@ TEST_F(CallsTest, GetJobRefuses) {
 }
 
 TEST_F(CallsTest, ListJobsPagesNewestFirst) {
-  std::vector<std::string> ids;
-  for (int i = 0; i < 5; ++i) ids.push_back(StartJob(3));
+  std::vector<std::string> ids(5);
+  for (std::string& id : ids) id = StartJob(3);
   v1::ListJobsRequest request;
   request.set_page_size(2);
   std::vector<std::string> listed;

@@ -166,8 +166,10 @@ TEST_F(StreamsTest, AnOpenStreamIsAcceptedBeforeItHasRecords) {
 TEST_F(StreamsTest, ManyStreamsComeAndGo) {
   const std::string id = StartJob();
   server_.AwaitStep(id, 1);
+  constexpr int kThreads = 8;
   std::vector<std::thread> threads;
-  for (int t = 0; t < 8; ++t) {
+  threads.reserve(kThreads);
+  for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < 25; ++i) {
         grpc::ClientContext context;
@@ -191,10 +193,11 @@ TEST_F(StreamsTest, AHundredSubscribersKeepOtherCallsQuick) {
   const std::string id = StartJob();
   server_.AwaitStep(id, 1);
   constexpr int kSubscribers = 100;
-  std::vector<std::unique_ptr<v1::TrainingService::Stub>> stubs;
-  for (int i = 0; i < 10; ++i) stubs.push_back(NewStub());
+  std::vector<std::unique_ptr<v1::TrainingService::Stub>> stubs(10);
+  for (auto& stub : stubs) stub = NewStub();
   std::vector<std::vector<v1::MetricRecord>> records(kSubscribers);
   std::vector<std::thread> threads;
+  threads.reserve(kSubscribers);
   for (int i = 0; i < kSubscribers; ++i) {
     threads.emplace_back([&, i] {
       grpc::ClientContext context;
