@@ -2,10 +2,12 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "trainer/base/log.h"
 #include "trainer/base/status.h"
 
 namespace lenet::cuda {
@@ -34,7 +36,7 @@ absl::StatusOr<std::vector<std::unique_ptr<NcclCommunicator>>> NcclCommunicator:
   std::vector<DeviceArray<float>> buffers(devices.size());
   absl::Status status = FirstCollectives(devices, places, streams, ends, buffers);
   if (!status.ok()) {
-    for (auto& end : ends) end->Abort();
+    for (auto& end : ends) end->Abort([] {});
     return status;
   }
   return ends;
@@ -108,9 +110,23 @@ absl::Status NcclCommunicator::AsyncError() const {
   return absl::OkStatus();
 }
 
-void NcclCommunicator::Abort() {
-  if (communicator_ == nullptr) return;
-  LENET_CUDA_LOG_IF_ERROR(ncclCommAbort(std::exchange(communicator_, nullptr)));
+void NcclCommunicator::Abort(absl::FunctionRef<void()> destroy_graphs) {
+  const ncclComm_t communicator = std::exchange(communicator_, nullptr);
+  if (communicator == nullptr) return;
+  const auto abort = [this, communicator] { LogIfError(ncclCommAbort(communicator), "ncclCommAbort", place_); };
+  // On a thread of its own, as it tells the kernels first and then waits for the graphs.
+  std::thread aborter;
+  try {
+    aborter = std::thread(abort);
+  } catch (const std::system_error& error) {
+    Log(LogLevel::kError, absl::StrCat("rank ", place_.rank, ": no thread to abort NCCL with: ", error.what()));
+  }
+  destroy_graphs();
+  if (aborter.joinable()) {
+    aborter.join();
+  } else {
+    abort();
+  }
 }
 
 }  // namespace lenet::cuda

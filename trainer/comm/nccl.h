@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "trainer/backend/cuda/handles.h"
@@ -25,9 +26,8 @@ void SetNcclDefaults();
 // One rank's end. For a given number of ranks, size and topology NCCL chooses one algorithm, ring or tree, each of
 // which adds an element up on one path and passes the sum on: all ranks and all runs get the same bits.
 //
-// After an error on any rank, Abort must be called on every end, each from its own thread; kernels of this end that
-// wait for a peer then give up. Graphs that captured a collective must be destroyed before Abort or the destructor:
-// NCCL waits for them.
+// After an error on any rank, Abort must be called on every end, each from its rank's thread; where no kernel can wait
+// for a peer, one thread may do it for all. NCCL frees what the ends share at the last of them.
 class NcclCommunicator : public Communicator {
  public:
   // The ends of ranks 0, 1, … on these CUDA devices, all different. Blocks until they are connected and have run
@@ -35,6 +35,7 @@ class NcclCommunicator : public Communicator {
   static absl::StatusOr<std::vector<std::unique_ptr<NcclCommunicator>>> CreateAll(
       std::span<const int> devices, std::span<const Place> places, std::span<const cudaStream_t> streams);
 
+  // Graphs that captured a collective must have been destroyed: NCCL waits for that.
   ~NcclCommunicator() override;
 
   int rank() const override { return place_.rank; }
@@ -47,7 +48,10 @@ class NcclCommunicator : public Communicator {
   // An error that NCCL met since, such as a peer that has gone.
   absl::Status AsyncError() const;
 
-  void Abort();
+  // Makes kernels of this end that wait for a peer give up, and frees the end. NCCL waits for the destruction of graphs
+  // that captured a collective, and CUDA destroys none in flight: `destroy_graphs` is called once the kernels have been
+  // told. Calls after the first do nothing.
+  void Abort(absl::FunctionRef<void()> destroy_graphs);
 
  private:
   NcclCommunicator(ncclComm_t communicator, const Place& place, int size)

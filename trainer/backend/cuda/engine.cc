@@ -210,10 +210,15 @@ absl::Status CudaEngine::CheckGroup() {
 }
 
 void CudaEngine::TearDown() {
-  // NCCL waits for graphs that hold its work. Those in flight go when the kernels in them have given up.
-  step_graph_.reset();
-  steps_graph_.reset();
-  if (rank_->communicator != nullptr) rank_->communicator->Abort();
+  if (rank_->communicator != nullptr) {
+    rank_->communicator->Abort([this] {
+      // To destroy a graph in flight waits for it too, but holds locks that NCCL may need to call its kernels off.
+      for (int polls = 0; cudaStreamQuery(stream()) == cudaErrorNotReady; ++polls) Pause(polls);
+      (void)cudaGetLastError();  // not an error, but kept as one
+      step_graph_.reset();
+      steps_graph_.reset();
+    });
+  }
   group_->TornDown(place_.rank);
 }
 

@@ -53,7 +53,7 @@ CudaRankGroup::~CudaRankGroup() {
   const DeviceGuard guard;
   for (const auto& rank : ranks_) {
     LENET_CUDA_LOG_IF_ERROR(cudaSetDevice(rank->ordinal));
-    if (aborted() && rank->communicator != nullptr) rank->communicator->Abort();
+    if (aborted() && rank->communicator != nullptr) rank->communicator->Abort([] {});
     rank->communicator.reset();
   }
   // A handle goes with its device current.
