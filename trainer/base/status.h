@@ -2,6 +2,8 @@
 #ifndef LENET_TRAINER_BASE_STATUS_H_
 #define LENET_TRAINER_BASE_STATUS_H_
 
+#include <cmath>
+#include <type_traits>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -33,6 +35,15 @@ namespace lenet {
 inline absl::Status Annotate(const absl::Status& status, absl::string_view context) {
   if (status.ok()) return status;
   return absl::Status(status.code(), absl::StrCat(context, ": ", status.message()));
+}
+
+// INVALID_ARGUMENT "field = value: must be bound", the form of every refused value.
+template <typename T>
+absl::Status BadValue(absl::string_view field, const T& value, absl::string_view bound) {
+  if constexpr (std::is_floating_point_v<T>) {
+    if (std::isnan(value)) return BadValue(field, absl::string_view("nan"), bound);  // a NaN's sign means nothing
+  }
+  return absl::InvalidArgumentError(absl::StrCat(field, " = ", value, ": must be ", bound));
 }
 
 }  // namespace lenet

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "trainer/base/random.h"
+#include "trainer/base/status.h"
 
 namespace lenet {
 namespace {
@@ -37,9 +38,9 @@ Range RangeOf(const InitSpec& init, const Parameter& parameter) {
 
 absl::Status ValidateInit(const InitSpec& init) {
   if (init.kind != InitKind::kUniform) return absl::OkStatus();
-  if (!std::isfinite(init.low) || !std::isfinite(init.high) || !(init.low < init.high)) {
-    return absl::InvalidArgumentError(absl::StrCat("init: low is ", init.low, " and high is ", init.high,
-                                                   "; both must be finite and low below high"));
+  if (!std::isfinite(init.low)) return BadValue("init.low", init.low, "finite");
+  if (!std::isfinite(init.high) || !(init.low < init.high)) {
+    return BadValue("init.high", init.high, absl::StrCat("finite and above init.low = ", init.low));
   }
   return absl::OkStatus();
 }

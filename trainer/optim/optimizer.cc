@@ -3,14 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "absl/strings/str_cat.h"
+#include "trainer/base/status.h"
 
 namespace lenet {
 namespace {
-
-absl::Status OutOfBounds(absl::string_view field, double value, absl::string_view bound) {
-  return absl::InvalidArgumentError(absl::StrCat("optimizer: ", field, " is ", value, "; it must be ", bound));
-}
 
 bool InHalfOpenUnit(double x) { return x >= 0 && x < 1; }
 
@@ -58,21 +54,21 @@ void AdamLoop(const UpdateScalars& s, float scale, int64_t n, float* __restrict 
 
 absl::Status ValidateOptimizer(const OptimizerSpec& spec) {
   if (!(spec.weight_decay >= 0) || !std::isfinite(spec.weight_decay)) {
-    return OutOfBounds("weight_decay", spec.weight_decay, "at least 0 and finite");
+    return BadValue("optimizer.weight_decay", spec.weight_decay, "at least 0 and finite");
   }
   if (spec.kind == OptimizerKind::kSgd) {
-    if (!InHalfOpenUnit(spec.momentum)) return OutOfBounds("momentum", spec.momentum, "in [0, 1)");
+    if (!InHalfOpenUnit(spec.momentum)) return BadValue("optimizer.momentum", spec.momentum, "in [0, 1)");
     if (spec.nesterov && spec.momentum == 0) {
-      return OutOfBounds("momentum", spec.momentum, "above 0 with nesterov");
+      return BadValue("optimizer.momentum", spec.momentum, "above 0 with nesterov");
     }
     return absl::OkStatus();
   }
-  if (!InHalfOpenUnit(spec.beta1)) return OutOfBounds("beta1", spec.beta1, "in [0, 1)");
-  if (!InHalfOpenUnit(spec.beta2)) return OutOfBounds("beta2", spec.beta2, "in [0, 1)");
+  if (!InHalfOpenUnit(spec.beta1)) return BadValue("optimizer.beta1", spec.beta1, "in [0, 1)");
+  if (!InHalfOpenUnit(spec.beta2)) return BadValue("optimizer.beta2", spec.beta2, "in [0, 1)");
   // Below, a float would round it to a subnormal or to 0.
   constexpr double kLeastEpsilon = 1e-37;
   if (!(spec.epsilon >= kLeastEpsilon && spec.epsilon <= 1)) {
-    return OutOfBounds("epsilon", spec.epsilon, "in [1e-37, 1]");
+    return BadValue("optimizer.epsilon", spec.epsilon, "in [1e-37, 1]");
   }
   return absl::OkStatus();
 }

@@ -19,7 +19,7 @@ struct OptimizerSpec {
   bool nesterov = false;  // SGD; needs momentum > 0
   double beta1 = 0.9;     // Adam, AdamW; in [0, 1)
   double beta2 = 0.999;
-  double epsilon = 1e-8;    // Adam, AdamW; > 0 as a float
+  double epsilon = 1e-8;    // Adam, AdamW; in [1e-37, 1], so that it is a normal float
   double weight_decay = 0;  // >= 0; SGD, Adam: added to the gradient; AdamW: decoupled
 };
 

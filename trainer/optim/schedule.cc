@@ -4,14 +4,10 @@
 #include <cmath>
 #include <numbers>
 
-#include "absl/strings/str_cat.h"
+#include "trainer/base/status.h"
 
 namespace lenet {
 namespace {
-
-absl::Status OutOfBounds(absl::string_view field, double value, absl::string_view bound) {
-  return absl::InvalidArgumentError(absl::StrCat("schedule: ", field, " is ", value, "; it must be ", bound));
-}
 
 // From `from` (at fraction 0) to `to` (at 1) along half a cosine.
 double CosineBetween(double from, double to, double fraction) {
@@ -29,33 +25,33 @@ double OneCycleRate(const ScheduleSpec& spec, double peak, double step, double t
 
 absl::Status ValidateSchedule(const ScheduleSpec& spec) {
   if (!(spec.warmup_fraction >= 0 && spec.warmup_fraction < 1)) {
-    return OutOfBounds("warmup_fraction", spec.warmup_fraction, "in [0, 1)");
+    return BadValue("schedule.warmup_fraction", spec.warmup_fraction, "in [0, 1)");
   }
   switch (spec.kind) {
     case ScheduleKind::kConstant:
       break;
     case ScheduleKind::kStep:
-      if (!(spec.gamma > 0 && spec.gamma <= 1)) return OutOfBounds("gamma", spec.gamma, "in (0, 1]");
-      if (spec.step_epochs < 1) return OutOfBounds("step_epochs", spec.step_epochs, "at least 1");
+      if (!(spec.gamma > 0 && spec.gamma <= 1)) return BadValue("schedule.gamma", spec.gamma, "in (0, 1]");
+      if (spec.step_epochs < 1) return BadValue("schedule.step_epochs", spec.step_epochs, "at least 1");
       break;
     case ScheduleKind::kCosine:
     case ScheduleKind::kLinear:
       if (!(spec.final_fraction >= 0 && spec.final_fraction <= 1)) {
-        return OutOfBounds("final_fraction", spec.final_fraction, "in [0, 1]");
+        return BadValue("schedule.final_fraction", spec.final_fraction, "in [0, 1]");
       }
       break;
     case ScheduleKind::kOneCycle:
       if (spec.warmup_fraction != 0) {
-        return OutOfBounds("warmup_fraction", spec.warmup_fraction, "0 with one-cycle, which has its own");
+        return BadValue("schedule.warmup_fraction", spec.warmup_fraction, "0 with one-cycle, which has its own");
       }
       if (!(spec.peak_fraction > 0 && spec.peak_fraction < 1)) {
-        return OutOfBounds("peak_fraction", spec.peak_fraction, "in (0, 1)");
+        return BadValue("schedule.peak_fraction", spec.peak_fraction, "in (0, 1)");
       }
       if (!(spec.initial_divisor >= 1) || !std::isfinite(spec.initial_divisor)) {
-        return OutOfBounds("initial_divisor", spec.initial_divisor, "at least 1 and finite");
+        return BadValue("schedule.initial_divisor", spec.initial_divisor, "at least 1 and finite");
       }
       if (!(spec.final_divisor >= 1) || !std::isfinite(spec.final_divisor)) {
-        return OutOfBounds("final_divisor", spec.final_divisor, "at least 1 and finite");
+        return BadValue("schedule.final_divisor", spec.final_divisor, "at least 1 and finite");
       }
       break;
   }

@@ -16,12 +16,8 @@ namespace {
 
 constexpr int kDefaultBatch = 64;
 constexpr int kDefaultEpochs = 10;
+constexpr double kMinLearningRate = 1e-37;  // as a float it would else be subnormal or 0
 constexpr double kMaxLearningRate = 1e6;
-
-template <typename T>
-absl::Status Bad(absl::string_view field, T value, absl::string_view bound) {
-  return absl::InvalidArgumentError(absl::StrCat(field, " = ", value, ": must be ", bound));
-}
 
 const char* InitName(InitKind kind) {
   switch (kind) {
@@ -64,7 +60,7 @@ const char* ScheduleName(ScheduleKind kind) {
 }
 
 absl::Status BothGiven(absl::string_view a, absl::string_view b) {
-  return absl::InvalidArgumentError(absl::StrCat(a, " and ", b, " are both given: give one"));
+  return absl::InvalidArgumentError(absl::StrCat(a, ": is given beside ", b, ": give one of them"));
 }
 
 }  // namespace
@@ -87,26 +83,27 @@ absl::Status ValidateTrainSpec(const TrainSpec& spec) {
         absl::StrCat("net = \"", spec.net, "\": must be one of ", absl::StrJoin(nets, ", ")));
   }
   if (spec.ranks < 0 || spec.ranks > kMaxRanks) {
-    return Bad("ranks", spec.ranks, absl::StrCat("0 (one on every device) to ", kMaxRanks));
+    return BadValue("ranks", spec.ranks, absl::StrCat("0 (one on every device) to ", kMaxRanks));
   }
   if (spec.batch_size && spec.global_batch_size) return BothGiven("batch_size", "global_batch_size");
-  if (spec.batch_size && *spec.batch_size < 1) return Bad("batch_size", *spec.batch_size, "at least 1");
+  if (spec.batch_size && *spec.batch_size < 1) return BadValue("batch_size", *spec.batch_size, "at least 1");
   if (spec.global_batch_size && *spec.global_batch_size < 1) {
-    return Bad("global_batch_size", *spec.global_batch_size, "at least 1");
+    return BadValue("global_batch_size", *spec.global_batch_size, "at least 1");
   }
   if (spec.epochs && spec.max_steps) return BothGiven("epochs", "max_steps");
-  if (spec.epochs && *spec.epochs < 1) return Bad("epochs", *spec.epochs, "at least 1");
+  if (spec.epochs && *spec.epochs < 1) return BadValue("epochs", *spec.epochs, "at least 1");
   if (spec.max_steps && (*spec.max_steps < 1 || *spec.max_steps > kMaxSteps)) {
-    return Bad("max_steps", *spec.max_steps, absl::StrCat("1 to ", kMaxSteps));
+    return BadValue("max_steps", *spec.max_steps, absl::StrCat("1 to ", kMaxSteps));
   }
-  if (spec.learning_rate && !(*spec.learning_rate > 0 && *spec.learning_rate <= kMaxLearningRate)) {
-    return Bad("learning_rate", *spec.learning_rate, absl::StrCat("above 0 and at most ", kMaxLearningRate));
+  if (spec.learning_rate && !(*spec.learning_rate >= kMinLearningRate && *spec.learning_rate <= kMaxLearningRate)) {
+    return BadValue("learning_rate", *spec.learning_rate,
+                    absl::StrCat("in [", kMinLearningRate, ", ", kMaxLearningRate, "]"));
   }
   if (!(spec.clip_norm >= 0 && std::isfinite(spec.clip_norm))) {
-    return Bad("clip_norm", spec.clip_norm, "finite and at least 0 (0: off)");
+    return BadValue("clip_norm", spec.clip_norm, "finite and at least 0 (0: off)");
   }
   if (spec.evaluate_every_epochs < 0) {
-    return Bad("evaluate_every_epochs", spec.evaluate_every_epochs, "at least 0 (0: at the end alone)");
+    return BadValue("evaluate_every_epochs", spec.evaluate_every_epochs, "at least 0 (0: at the end alone)");
   }
   LENET_RETURN_IF_ERROR(ValidateInit(spec.init));
   LENET_RETURN_IF_ERROR(ValidateOptimizer(spec.optimizer));
@@ -115,24 +112,25 @@ absl::Status ValidateTrainSpec(const TrainSpec& spec) {
 
 absl::StatusOr<TrainPlan> PlanTraining(const TrainSpec& spec, int ranks, const Dataset& dataset) {
   LENET_RETURN_IF_ERROR(ValidateTrainSpec(spec));
-  if (ranks < 1 || ranks > kMaxRanks) return Bad("ranks", ranks, absl::StrCat("1 to ", kMaxRanks));
-  if (spec.ranks != 0 && spec.ranks != ranks) return Bad("ranks", spec.ranks, absl::StrCat(ranks, ", those that run"));
+  if (ranks < 1 || ranks > kMaxRanks) return BadValue("ranks", ranks, absl::StrCat("1 to ", kMaxRanks));
+  if (spec.ranks != 0 && spec.ranks != ranks)
+    return BadValue("ranks", spec.ranks, absl::StrCat(ranks, ", those that run"));
 
   const int64_t images = dataset.train.count;
-  if (ranks > images) return Bad("ranks", ranks, absl::StrCat("1 to ", images, " (the training images)"));
+  if (ranks > images) return BadValue("ranks", ranks, absl::StrCat("1 to ", images, " (the training images)"));
   int64_t batch = spec.batch_size.value_or(kDefaultBatch);
   if (spec.global_batch_size) {
     const int64_t global = *spec.global_batch_size;
     if (global % ranks != 0)
-      return Bad("global_batch_size", global, absl::StrCat("a multiple of the ", ranks, " ranks"));
+      return BadValue("global_batch_size", global, absl::StrCat("a multiple of the ", ranks, " ranks"));
     if (global > images) {
-      return Bad("global_batch_size", global, absl::StrCat(ranks, " to ", images, " (the training images)"));
+      return BadValue("global_batch_size", global, absl::StrCat(ranks, " to ", images, " (the training images)"));
     }
     batch = global / ranks;
   } else if (batch * ranks > images) {
     const std::string shared = ranks > 1 ? absl::StrCat(" / ", ranks, " ranks") : "";
-    return Bad("batch_size", batch,
-               absl::StrCat("1 to ", images / ranks, " (", images, " training images", shared, ")"));
+    return BadValue("batch_size", batch,
+                    absl::StrCat("1 to ", images / ranks, " (", images, " training images", shared, ")"));
   }
 
   TrainPlan plan = {.spec = spec, .ranks = ranks, .batch_size = static_cast<int>(batch), .classes = dataset.classes};
@@ -146,7 +144,8 @@ absl::StatusOr<TrainPlan> PlanTraining(const TrainSpec& spec, int ranks, const D
   } else {
     const int64_t epochs = spec.epochs.value_or(kDefaultEpochs);
     if (epochs > kMaxSteps / plan.steps_per_epoch) {
-      return Bad("epochs", epochs, absl::StrCat("1 to ", kMaxSteps / plan.steps_per_epoch, " (", kMaxSteps, " steps)"));
+      return BadValue("epochs", epochs,
+                      absl::StrCat("1 to ", kMaxSteps / plan.steps_per_epoch, " (", kMaxSteps, " steps)"));
     }
     plan.total_steps = epochs * plan.steps_per_epoch;
     plan.spec.epochs = static_cast<int>(epochs);

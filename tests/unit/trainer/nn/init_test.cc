@@ -123,12 +123,20 @@ TEST(InitTest, ValidatesTheRange) {
   EXPECT_TRUE(ValidateInit({.kind = InitKind::kUniform, .low = -0.05f, .high = 0.05f}).ok());
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float infinity = std::numeric_limits<float>::infinity();
-  const std::vector<std::pair<float, float>> wrong = {{0, 0},   {1, -1},        {nan, 1},
-                                                      {0, nan}, {-infinity, 0}, {0, infinity}};
-  for (const auto& [low, high] : wrong) {
-    const absl::Status status = ValidateInit({.kind = InitKind::kUniform, .low = low, .high = high});
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << low << " " << high;
-    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("low is "));
+  const struct {
+    float low;
+    float high;
+    std::string what;
+  } kCases[] = {{0, 0, "init.high = 0: must be finite and above init.low = 0"},
+                {1, -1, "init.high = -1: must be finite and above init.low = 1"},
+                {nan, 1, "init.low = nan: must be finite"},
+                {0, nan, "init.high = nan: must be finite and above init.low = 0"},
+                {-infinity, 0, "init.low = -inf: must be finite"},
+                {0, infinity, "init.high = inf: must be finite and above init.low = 0"}};
+  for (const auto& test : kCases) {
+    const absl::Status status = ValidateInit({.kind = InitKind::kUniform, .low = test.low, .high = test.high});
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << test.what;
+    EXPECT_EQ(std::string(status.message()), test.what);
   }
 }
 

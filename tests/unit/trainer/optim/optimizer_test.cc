@@ -204,20 +204,21 @@ TEST(ValidateOptimizerTest, NamesTheFieldTheValueAndTheBound) {
     OptimizerSpec spec;
     std::string what;
     std::string bound;
-  } kCases[] = {{{.momentum = 1}, "momentum is 1", "in [0, 1)"},
-                {{.momentum = -0.1}, "momentum is -0.1", "in [0, 1)"},
-                {{.momentum = nan}, "momentum is nan", "in [0, 1)"},
-                {{.nesterov = true}, "momentum is 0", "above 0 with nesterov"},
-                {{.weight_decay = -1}, "weight_decay is -1", "at least 0"},
-                {{.weight_decay = nan}, "weight_decay is nan", "at least 0"},
-                {{.weight_decay = infinity}, "weight_decay is inf", "finite"},
-                {{.kind = kAdam, .beta1 = 1}, "beta1 is 1", "in [0, 1)"},
-                {{.kind = kAdamW, .beta1 = nan}, "beta1 is nan", "in [0, 1)"},
-                {{.kind = kAdam, .beta2 = -0.5}, "beta2 is -0.5", "in [0, 1)"},
-                {{.kind = kAdamW, .beta2 = 1.5}, "beta2 is 1.5", "in [0, 1)"},
-                {{.kind = kAdam, .epsilon = 0}, "epsilon is 0", "in [1e-37, 1]"},
-                {{.kind = kAdamW, .epsilon = nan}, "epsilon is nan", "in [1e-37, 1]"},
-                {{.kind = kAdam, .epsilon = 2}, "epsilon is 2", "in [1e-37, 1]"}};
+  } kCases[] = {{{.momentum = 1}, "optimizer.momentum = 1: ", "in [0, 1)"},
+                {{.momentum = -0.1}, "optimizer.momentum = -0.1: ", "in [0, 1)"},
+                {{.momentum = nan}, "optimizer.momentum = nan: ", "in [0, 1)"},
+                {{.momentum = -nan}, "optimizer.momentum = nan: ", "in [0, 1)"},
+                {{.nesterov = true}, "optimizer.momentum = 0: ", "above 0 with nesterov"},
+                {{.weight_decay = -1}, "optimizer.weight_decay = -1: ", "at least 0"},
+                {{.weight_decay = nan}, "optimizer.weight_decay = nan: ", "at least 0"},
+                {{.weight_decay = infinity}, "optimizer.weight_decay = inf: ", "finite"},
+                {{.kind = kAdam, .beta1 = 1}, "optimizer.beta1 = 1: ", "in [0, 1)"},
+                {{.kind = kAdamW, .beta1 = nan}, "optimizer.beta1 = nan: ", "in [0, 1)"},
+                {{.kind = kAdam, .beta2 = -0.5}, "optimizer.beta2 = -0.5: ", "in [0, 1)"},
+                {{.kind = kAdamW, .beta2 = 1.5}, "optimizer.beta2 = 1.5: ", "in [0, 1)"},
+                {{.kind = kAdam, .epsilon = 0}, "optimizer.epsilon = 0: ", "in [1e-37, 1]"},
+                {{.kind = kAdamW, .epsilon = nan}, "optimizer.epsilon = nan: ", "in [1e-37, 1]"},
+                {{.kind = kAdam, .epsilon = 2}, "optimizer.epsilon = 2: ", "in [1e-37, 1]"}};
   for (const auto& test : kCases) {
     const absl::Status status = ValidateOptimizer(test.spec);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << test.what;

@@ -136,21 +136,21 @@ TEST(ValidateScheduleTest, NamesTheFieldTheValueAndTheBound) {
     ScheduleSpec spec;
     std::string what;
     std::string bound;
-  } kCases[] = {{{.warmup_fraction = 1}, "warmup_fraction is 1", "in [0, 1)"},
-                {{.warmup_fraction = nan}, "warmup_fraction is nan", "in [0, 1)"},
-                {{.kind = kLinear, .warmup_fraction = -0.1}, "warmup_fraction is -0.1", "in [0, 1)"},
-                {{.kind = kOneCycle, .warmup_fraction = 0.1}, "warmup_fraction is 0.1", "0 with one-cycle"},
-                {{.kind = kLinear, .final_fraction = 1.1}, "final_fraction is 1.1", "in [0, 1]"},
-                {{.kind = kCosine, .final_fraction = -1}, "final_fraction is -1", "in [0, 1]"},
-                {{.kind = kCosine, .final_fraction = nan}, "final_fraction is nan", "in [0, 1]"},
-                {{.kind = kStep, .gamma = 0}, "gamma is 0", "in (0, 1]"},
-                {{.kind = kStep, .gamma = 1.5}, "gamma is 1.5", "in (0, 1]"},
-                {{.kind = kStep, .step_epochs = 0}, "step_epochs is 0", "at least 1"},
-                {{.kind = kOneCycle, .peak_fraction = 0}, "peak_fraction is 0", "in (0, 1)"},
-                {{.kind = kOneCycle, .peak_fraction = 1}, "peak_fraction is 1", "in (0, 1)"},
-                {{.kind = kOneCycle, .initial_divisor = 0.5}, "initial_divisor is 0.5", "at least 1"},
-                {{.kind = kOneCycle, .final_divisor = nan}, "final_divisor is nan", "at least 1"},
-                {{.kind = kOneCycle, .final_divisor = infinity}, "final_divisor is inf", "finite"}};
+  } kCases[] = {{{.warmup_fraction = 1}, "schedule.warmup_fraction = 1: ", "in [0, 1)"},
+                {{.warmup_fraction = nan}, "schedule.warmup_fraction = nan: ", "in [0, 1)"},
+                {{.kind = kLinear, .warmup_fraction = -0.1}, "schedule.warmup_fraction = -0.1: ", "in [0, 1)"},
+                {{.kind = kOneCycle, .warmup_fraction = 0.1}, "schedule.warmup_fraction = 0.1: ", "0 with one-cycle"},
+                {{.kind = kLinear, .final_fraction = 1.1}, "schedule.final_fraction = 1.1: ", "in [0, 1]"},
+                {{.kind = kCosine, .final_fraction = -1}, "schedule.final_fraction = -1: ", "in [0, 1]"},
+                {{.kind = kCosine, .final_fraction = nan}, "schedule.final_fraction = nan: ", "in [0, 1]"},
+                {{.kind = kStep, .gamma = 0}, "schedule.gamma = 0: ", "in (0, 1]"},
+                {{.kind = kStep, .gamma = 1.5}, "schedule.gamma = 1.5: ", "in (0, 1]"},
+                {{.kind = kStep, .step_epochs = 0}, "schedule.step_epochs = 0: ", "at least 1"},
+                {{.kind = kOneCycle, .peak_fraction = 0}, "schedule.peak_fraction = 0: ", "in (0, 1)"},
+                {{.kind = kOneCycle, .peak_fraction = 1}, "schedule.peak_fraction = 1: ", "in (0, 1)"},
+                {{.kind = kOneCycle, .initial_divisor = 0.5}, "schedule.initial_divisor = 0.5: ", "at least 1"},
+                {{.kind = kOneCycle, .final_divisor = nan}, "schedule.final_divisor = nan: ", "at least 1"},
+                {{.kind = kOneCycle, .final_divisor = infinity}, "schedule.final_divisor = inf: ", "finite"}};
   for (const auto& test : kCases) {
     const absl::Status status = ValidateSchedule(test.spec);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << test.what;

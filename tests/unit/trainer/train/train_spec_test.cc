@@ -107,7 +107,7 @@ std::vector<BadSpec> BadSpecs() {
        [](TrainSpec* s) { s->batch_size = 30001; }},
       {"batch_size = 2147483647: must be 1 to 30000", [](TrainSpec* s) { s->batch_size = 2147483647; }},
       {"batch_size = 64: must be 1 to 50", [](TrainSpec*) {}, 2, 100},
-      {"batch_size and global_batch_size are both given",
+      {"batch_size: is given beside global_batch_size",
        [](TrainSpec* s) {
          s->batch_size = 64;
          s->global_batch_size = 128;
@@ -124,17 +124,17 @@ std::vector<BadSpec> BadSpecs() {
          s->batch_size = 1;
        },
        1},
-      {"epochs and max_steps are both given",
+      {"epochs: is given beside max_steps",
        [](TrainSpec* s) {
          s->epochs = 1;
          s->max_steps = 10;
        }},
       {"max_steps = 0: must be 1 to ", [](TrainSpec* s) { s->max_steps = 0; }},
       {"max_steps = 1099511627777: must be 1 to 1099511627776", [](TrainSpec* s) { s->max_steps = kMaxSteps + 1; }},
-      {"learning_rate = nan: must be above 0", [nan](TrainSpec* s) { s->learning_rate = nan; }},
-      {"learning_rate = inf: must be above 0", [inf](TrainSpec* s) { s->learning_rate = inf; }},
-      {"learning_rate = 0: must be above 0", [](TrainSpec* s) { s->learning_rate = 0; }},
-      {"learning_rate = -0.1: must be above 0", [](TrainSpec* s) { s->learning_rate = -0.1; }},
+      {"learning_rate = nan: must be in [1e-37, 1e+06]", [nan](TrainSpec* s) { s->learning_rate = nan; }},
+      {"learning_rate = inf: must be in [1e-37, 1e+06]", [inf](TrainSpec* s) { s->learning_rate = inf; }},
+      {"learning_rate = 0: must be in [1e-37, 1e+06]", [](TrainSpec* s) { s->learning_rate = 0; }},
+      {"learning_rate = -0.1: must be in [1e-37, 1e+06]", [](TrainSpec* s) { s->learning_rate = -0.1; }},
       {"clip_norm = nan: must be finite", [](TrainSpec* s) { s->clip_norm = NAN; }},
       {"clip_norm = -1: must be finite", [](TrainSpec* s) { s->clip_norm = -1; }},
       {"clip_norm = inf: must be finite", [](TrainSpec* s) { s->clip_norm = INFINITY; }},
