@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <new>
 #include <system_error>
 #include <utility>
 
@@ -20,6 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMaxNameLength = 64;
+constexpr std::chrono::milliseconds kCancelPoll(20);
 
 bool IsDatasetName(absl::string_view name) {
   const auto allowed = [](unsigned char c) { return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-'; };
@@ -64,9 +67,9 @@ DatasetInfo Describe(std::string name, const fs::path& folder, const fs::path& r
   return info;
 }
 
-absl::StatusOr<Dataset> LoadUnchanged(absl::string_view name, const DatasetFiles& files,
-                                      const std::string& fingerprint) {
-  LENET_ASSIGN_OR_RETURN(Dataset dataset, LoadDataset(name, files));
+absl::StatusOr<Dataset> LoadUnchanged(absl::string_view name, const DatasetFiles& files, const std::string& fingerprint,
+                                      const CancelCheck& cancelled) {
+  LENET_ASSIGN_OR_RETURN(Dataset dataset, LoadDataset(name, files, cancelled));
   LENET_ASSIGN_OR_RETURN(const std::string after, Fingerprint(files));
   if (after != fingerprint) return absl::AbortedError("its files changed while they were read");
   return dataset;
@@ -96,9 +99,10 @@ absl::StatusOr<DatasetCatalog::Found> DatasetCatalog::Find(absl::string_view nam
   }
   if (std::optional<Found> found = Search(std::string(name))) return *std::move(found);
   std::vector<std::string> names;
-  for (DatasetInfo& info : List()) names.push_back(std::move(info.name));
-  return absl::NotFoundError(absl::StrCat("no data set '", name, "'; there ",
-                                          names.empty() ? "is none" : "are " + absl::StrJoin(names, ", ")));
+  for (const auto& [found, place] : SearchAll()) names.push_back(found);
+  return absl::NotFoundError(
+      absl::StrCat("no data set '", name,
+                   "': ", names.empty() ? "there is none" : "it must be one of " + absl::StrJoin(names, ", ")));
 }
 
 absl::StatusOr<fs::path> DatasetCatalog::Resolve(absl::string_view name) const {
@@ -111,7 +115,7 @@ absl::StatusOr<DatasetInfo> DatasetCatalog::Inspect(absl::string_view name) cons
   return Describe(std::string(name), found.folder, found.root);
 }
 
-std::vector<DatasetInfo> DatasetCatalog::List() const {
+std::map<std::string, DatasetCatalog::Found> DatasetCatalog::SearchAll() const {
   std::set<std::string> names;
   for (const fs::path& root : roots_) {
     std::error_code error;
@@ -120,10 +124,16 @@ std::vector<DatasetInfo> DatasetCatalog::List() const {
       if (IsDatasetName(name)) names.insert(std::move(name));
     }
   }
-  std::vector<DatasetInfo> infos;
+  std::map<std::string, Found> all;
   for (const std::string& name : names) {
-    if (const std::optional<Found> found = Search(name)) infos.push_back(Describe(name, found->folder, found->root));
+    if (std::optional<Found> found = Search(name)) all.emplace(name, *std::move(found));
   }
+  return all;
+}
+
+std::vector<DatasetInfo> DatasetCatalog::List() const {
+  std::vector<DatasetInfo> infos;
+  for (const auto& [name, found] : SearchAll()) infos.push_back(Describe(name, found.folder, found.root));
   return infos;
 }
 
@@ -163,7 +173,8 @@ void DatasetCatalog::Evict() {
   cache_.remove_if([](const CacheEntry& entry) { return entry.dataset.expired(); });
 }
 
-absl::StatusOr<std::shared_ptr<const Dataset>> DatasetCatalog::Load(absl::string_view name) {
+absl::StatusOr<std::shared_ptr<const Dataset>> DatasetCatalog::Load(absl::string_view name,
+                                                                    const CancelCheck& cancelled) {
   LENET_ASSIGN_OR_RETURN(const Found found, Find(name));
   const std::string context = absl::StrCat("data set '", name, "'");
   absl::StatusOr<DatasetFiles> files = FindDatasetFiles(found.folder, found.root);
@@ -172,11 +183,19 @@ absl::StatusOr<std::shared_ptr<const Dataset>> DatasetCatalog::Load(absl::string
   if (!fingerprint.ok()) return Annotate(fingerprint.status(), context);
   {
     MutexLock lock(&mutex_);
-    while (loading_.contains(*fingerprint)) loaded_.Wait(&mutex_);
+    while (loading_.contains(*fingerprint)) {
+      if (cancelled && cancelled()) return absl::CancelledError(absl::StrCat(context, ": not waited for"));
+      loaded_.WaitUntil(&mutex_, std::chrono::steady_clock::now() + kCancelPoll);
+    }
     if (std::shared_ptr<const Dataset> cached = Lookup(*fingerprint)) return cached;
     loading_.insert(*fingerprint);
   }
-  absl::StatusOr<Dataset> dataset = LoadUnchanged(name, *files, *fingerprint);
+  absl::StatusOr<Dataset> dataset;
+  try {
+    dataset = LoadUnchanged(name, *files, *fingerprint, cancelled);
+  } catch (const std::bad_alloc&) {
+    dataset = absl::ResourceExhaustedError("no memory to load it");
+  }
   MutexLock lock(&mutex_);
   loading_.erase(*fingerprint);
   loaded_.SignalAll();

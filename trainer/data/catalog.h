@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -16,6 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "trainer/base/mutex.h"
 #include "trainer/data/dataset.h"
+#include "trainer/data/idx.h"
 
 namespace lenet {
 
@@ -50,8 +52,10 @@ class DatasetCatalog {
 
   // Loads and checks the whole set, or gives the cached one if its files have not changed since (size, time, inode).
   // Two threads that ask for one set share one load; loads of different sets do not wait for one another. An error
-  // names the file, the offset and the value that is wrong (see idx.h); ABORTED if a file changed while it was read.
-  absl::StatusOr<std::shared_ptr<const Dataset>> Load(absl::string_view name) ABSL_LOCKS_EXCLUDED(mutex_);
+  // names the file, the offset and the value that is wrong (see idx.h); ABORTED if a file changed while it was read;
+  // CANCELLED.
+  absl::StatusOr<std::shared_ptr<const Dataset>> Load(absl::string_view name, const CancelCheck& cancelled = {})
+      ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   // A folder found below a root, both canonical.
@@ -68,7 +72,8 @@ class DatasetCatalog {
   };
 
   std::optional<Found> Search(const std::string& name) const;  // of a name of the right form
-  absl::StatusOr<Found> Find(absl::string_view name) const;    // Resolve, with the root
+  std::map<std::string, Found> SearchAll() const;
+  absl::StatusOr<Found> Find(absl::string_view name) const;  // Resolve, with the root
   std::shared_ptr<const Dataset> Lookup(const std::string& fingerprint) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::shared_ptr<const Dataset> Store(std::string fingerprint, Dataset dataset) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Evict() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

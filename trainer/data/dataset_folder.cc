@@ -124,12 +124,12 @@ absl::StatusOr<DatasetHeaders> ReadDatasetHeaders(const DatasetFiles& files) {
                         .test_count = test_images.header.count};
 }
 
-absl::StatusOr<Dataset> LoadDataset(absl::string_view name, const DatasetFiles& files) {
+absl::StatusOr<Dataset> LoadDataset(absl::string_view name, const DatasetFiles& files, const CancelCheck& cancelled) {
   // The small files first: their errors come sooner.
-  LENET_ASSIGN_OR_RETURN(IdxFile train_labels, ReadIdxFile(files.train_labels, IdxKind::kLabels));
-  LENET_ASSIGN_OR_RETURN(IdxFile test_labels, ReadIdxFile(files.test_labels, IdxKind::kLabels));
-  LENET_ASSIGN_OR_RETURN(IdxFile test_images, ReadIdxFile(files.test_images, IdxKind::kImages));
-  LENET_ASSIGN_OR_RETURN(IdxFile train_images, ReadIdxFile(files.train_images, IdxKind::kImages));
+  LENET_ASSIGN_OR_RETURN(IdxFile train_labels, ReadIdxFile(files.train_labels, IdxKind::kLabels, cancelled));
+  LENET_ASSIGN_OR_RETURN(IdxFile test_labels, ReadIdxFile(files.test_labels, IdxKind::kLabels, cancelled));
+  LENET_ASSIGN_OR_RETURN(IdxFile test_images, ReadIdxFile(files.test_images, IdxKind::kImages, cancelled));
+  LENET_ASSIGN_OR_RETURN(IdxFile train_images, ReadIdxFile(files.train_images, IdxKind::kImages, cancelled));
   return AssembleDataset(name, std::move(train_images), std::move(train_labels), std::move(test_images),
                          std::move(test_labels));
 }

@@ -38,8 +38,9 @@ struct DatasetHeaders {
 absl::StatusOr<DatasetHeaders> ReadDatasetHeaders(const DatasetFiles& files);
 
 // Loads the set and checks it whole: idx.h's checks, those of ReadDatasetHeaders, at least 2 classes, each test label
-// below the number of classes. INVALID_ARGUMENT names the file, the offset and the value.
-absl::StatusOr<Dataset> LoadDataset(absl::string_view name, const DatasetFiles& files);
+// below the number of classes. INVALID_ARGUMENT names the file, the offset and the value. CANCELLED.
+absl::StatusOr<Dataset> LoadDataset(absl::string_view name, const DatasetFiles& files,
+                                    const CancelCheck& cancelled = {});
 
 // The last step of LoadDataset: puts four parsed files together.
 absl::StatusOr<Dataset> AssembleDataset(absl::string_view name, IdxFile train_images, IdxFile train_labels,

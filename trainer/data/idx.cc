@@ -131,16 +131,22 @@ absl::StatusOr<IdxHeader> ReadHeader(ByteSource* source, IdxKind kind, int64_t m
 }
 
 // Reads `total` bytes, or up to the end if that comes first; gives the number read.
-absl::StatusOr<size_t> ReadGrowing(ByteSource* source, size_t total, std::vector<uint8_t>* values) {
+absl::StatusOr<size_t> ReadGrowing(ByteSource* source, size_t total, const CancelCheck& cancelled,
+                                   std::vector<uint8_t>* values) {
   constexpr size_t kFirstBytes = size_t{1} << 20;
+  constexpr size_t kMaxRead = size_t{4} << 20;
   size_t done = 0;
   try {
     while (done < total) {
       const size_t present = done + static_cast<size_t>(source->known_left());
       values->resize(std::min(total, std::max({2 * done, present, kFirstBytes})));
-      LENET_ASSIGN_OR_RETURN(const size_t got, source->Read(std::span(*values).subspan(done)));
-      done += got;
-      if (done < values->size()) break;
+      while (done < values->size()) {
+        if (cancelled && cancelled()) return absl::CancelledError(absl::StrCat("'", source->name(), "': not read on"));
+        const size_t wanted = std::min(values->size() - done, kMaxRead);
+        LENET_ASSIGN_OR_RETURN(const size_t got, source->Read(std::span(*values).subspan(done, wanted)));
+        done += got;
+        if (got < wanted) return done;
+      }
     }
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError(absl::StrCat("'", source->name(), "': no memory for its ", total, " bytes"));
@@ -153,11 +159,13 @@ absl::StatusOr<IdxFile> StartFile(ByteSource* source, IdxKind kind, int64_t max_
   return IdxFile{.name = source->name(), .decompressed = source->decompressed(), .header = header};
 }
 
-absl::StatusOr<IdxFile> ReadAll(std::unique_ptr<ByteSource> input, IdxKind kind, int64_t max_bytes) {
+absl::StatusOr<IdxFile> ReadAll(std::unique_ptr<ByteSource> input, IdxKind kind, const CancelCheck& cancelled,
+                                int64_t max_bytes) {
   LENET_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source, NewDecodedSource(std::move(input)));
   LENET_ASSIGN_OR_RETURN(IdxFile file, StartFile(source.get(), kind, max_bytes));
   const int64_t announced = file.header.value_bytes();
-  LENET_ASSIGN_OR_RETURN(const size_t got, ReadGrowing(source.get(), static_cast<size_t>(announced), &file.values));
+  LENET_ASSIGN_OR_RETURN(const size_t got,
+                         ReadGrowing(source.get(), static_cast<size_t>(announced), cancelled, &file.values));
   const int64_t end = file.header.size() + static_cast<int64_t>(got);
   if (static_cast<int64_t>(got) < announced) {
     return absl::DataLossError(absl::StrCat(Position(*source, end), "the file ends here, but the header's count of ",
@@ -177,13 +185,14 @@ absl::StatusOr<IdxFile> ReadAll(std::unique_ptr<ByteSource> input, IdxKind kind,
 
 std::string IdxPosition(const IdxFile& file, int64_t offset) { return Position(file.name, file.decompressed, offset); }
 
-absl::StatusOr<IdxFile> ReadIdxFile(const std::filesystem::path& path, IdxKind kind, int64_t max_bytes) {
+absl::StatusOr<IdxFile> ReadIdxFile(const std::filesystem::path& path, IdxKind kind, const CancelCheck& cancelled,
+                                    int64_t max_bytes) {
   LENET_ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> source, OpenFileSource(path));
-  return ReadAll(std::move(source), kind, max_bytes);
+  return ReadAll(std::move(source), kind, cancelled, max_bytes);
 }
 
 absl::StatusOr<IdxFile> ParseIdx(std::span<const uint8_t> bytes, std::string name, IdxKind kind, int64_t max_bytes) {
-  return ReadAll(NewMemorySource(bytes, std::move(name)), kind, max_bytes);
+  return ReadAll(NewMemorySource(bytes, std::move(name)), kind, {}, max_bytes);
 }
 
 absl::StatusOr<IdxFile> ReadIdxHeader(const std::filesystem::path& path, IdxKind kind, int64_t max_bytes) {

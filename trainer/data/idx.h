@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,6 +19,9 @@ enum class IdxKind {
   kImages,  // magic number 0x00000803, then count, rows, columns; values from offset 16
   kLabels,  // magic number 0x00000801, then count; values from offset 8
 };
+
+// Whether reading is to end early, asked every few megabytes; empty: never.
+using CancelCheck = std::function<bool()>;
 
 // No file may hold more bytes, decompressed.
 inline constexpr int64_t kMaxIdxBytes = int64_t{4} << 30;
@@ -40,10 +44,11 @@ struct IdxFile {
 };
 
 // The whole file, checked: INVALID_ARGUMENT for what is not an IDX file of this kind, is empty, or is larger than
-// `max_bytes`; DATA_LOSS for what ends early, has bytes too many, or fails gzip's checks; OpenFileSource's errors. Each
-// names the file, the offset and the value that is wrong. Memory grows with what the file holds, not with what its
-// header announces.
-absl::StatusOr<IdxFile> ReadIdxFile(const std::filesystem::path& path, IdxKind kind, int64_t max_bytes = kMaxIdxBytes);
+// `max_bytes`; DATA_LOSS for what ends early, has bytes too many, or fails gzip's checks; OpenFileSource's errors;
+// CANCELLED. Each names the file, the offset and the value that is wrong. Memory grows with what the file holds, not
+// with what its header announces.
+absl::StatusOr<IdxFile> ReadIdxFile(const std::filesystem::path& path, IdxKind kind, const CancelCheck& cancelled = {},
+                                    int64_t max_bytes = kMaxIdxBytes);
 
 // The same of a file's bytes in memory.
 absl::StatusOr<IdxFile> ParseIdx(std::span<const uint8_t> bytes, std::string name, IdxKind kind,

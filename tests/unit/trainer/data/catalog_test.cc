@@ -1,6 +1,7 @@
 #include "trainer/data/catalog.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -206,6 +207,38 @@ TEST_F(CatalogTest, SharesWhatAJobHoldsThoughItIsEvicted) {
   EXPECT_EQ(*catalog.Load("a"), held);
   held.reset();
   EXPECT_TRUE(watch.expired());
+}
+
+TEST_F(CatalogTest, ACancelledLoadEndsInTheMiddleAndTheNextStartsAnew) {
+  PutDataset(root_ / "set", 200000, 3, /*gzip=*/true);  // of 12 MB, decompressed
+  DatasetCatalog catalog({root_});
+  int asked = 0;
+  const absl::Status status = catalog.Load("set", [&asked] { return ++asked == 4; }).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("data set 'set': "));
+  EXPECT_EQ(asked, 4);
+  EXPECT_EQ((*catalog.Load("set", [] { return false; }))->train.count, 200000);
+}
+
+TEST_F(CatalogTest, AWaiterForAnothersLoadCanBeCancelled) {
+  PutDataset(root_ / "set");
+  DatasetCatalog catalog({root_});
+  std::atomic<bool> loading{false};
+  std::atomic<bool> go_on{false};
+  std::thread loader([&] {
+    EXPECT_TRUE(catalog
+                    .Load("set",
+                          [&] {
+                            loading = true;
+                            while (!go_on) std::this_thread::yield();
+                            return false;
+                          })
+                    .ok());
+  });
+  while (!loading) std::this_thread::yield();
+  EXPECT_EQ(catalog.Load("set", [] { return true; }).status().code(), absl::StatusCode::kCancelled);
+  go_on = true;
+  loader.join();
 }
 
 TEST_F(CatalogTest, ThreadsShareOneLoad) {
