@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cerrno>
 #include <new>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -37,6 +38,10 @@ absl::Status SyncFolder(const std::filesystem::path& folder) {
   const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return SystemError(errno, "cannot open the folder", folder);
   return SyncAndClose(fd, folder);
+}
+
+std::filesystem::path ParentOf(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
 }
 
 absl::Status WriteAll(int fd, std::span<const std::byte> bytes, const std::filesystem::path& path) {
@@ -160,7 +165,22 @@ absl::Status WriteFileAtomic(const std::filesystem::path& path, std::span<const 
     ::unlink(temporary.c_str());
     return status;
   }
-  return SyncFolder(path.has_parent_path() ? path.parent_path() : std::filesystem::path("."));
+  return SyncFolder(ParentOf(path));
+}
+
+absl::Status MakeFolders(const std::filesystem::path& folder) {
+  std::error_code error;
+  if (folder.empty() || std::filesystem::is_directory(folder, error)) return absl::OkStatus();
+  if (!folder.has_filename()) return MakeFolders(folder.parent_path());  // it ends with a slash
+  LENET_RETURN_IF_ERROR(MakeFolders(folder.parent_path()));
+  if (::mkdir(folder.c_str(), 0777) != 0) {
+    const int reason = errno;
+    // Another thread or process may have been quicker.
+    if (reason != EEXIST || !std::filesystem::is_directory(folder, error)) {
+      return SystemError(reason, "cannot make the folder", folder);
+    }
+  }
+  return SyncFolder(ParentOf(folder));
 }
 
 }  // namespace lenet

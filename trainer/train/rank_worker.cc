@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "trainer/base/file.h"
 #include "trainer/base/status.h"
 #include "trainer/nn/init.h"
 #include "trainer/optim/schedule.h"
@@ -259,11 +260,14 @@ absl::Status RankWorker::Finish() {
                                                            absl::StrJoin(others, ", "), " differ from rank 0's"))});
     return absl::OkStatus();
   }
+  const bool saves = !run_->job().checkpoint_folder.empty() && (completed || steps_ > run_->first_step());
+  if (saves) {
+    checkpoint.state.resize(static_cast<size_t>(StateSlots(plan_.spec.optimizer)) * checkpoint.parameters.size());
+    if (!checkpoint.state.empty()) LENET_RETURN_IF_ERROR(engine_->ReadState(checkpoint.state));
+  }
+  // From here on nothing of the engine is needed, so an abort comes too late.
   run_->result.end = completed ? TrainEnd::kCompleted : TrainEnd::kStopped;
-  if (run_->job().checkpoint_folder.empty() || (!completed && steps_ == run_->first_step())) return absl::OkStatus();
-  checkpoint.state.resize(static_cast<size_t>(StateSlots(plan_.spec.optimizer)) * checkpoint.parameters.size());
-  if (!checkpoint.state.empty()) LENET_RETURN_IF_ERROR(engine_->ReadState(checkpoint.state));
-  Save(std::move(checkpoint), checksum);
+  if (saves) Save(std::move(checkpoint), checksum);
   return absl::OkStatus();
 }
 
@@ -280,10 +284,9 @@ void RankWorker::Save(Checkpoint checkpoint, uint64_t checksum) {
 
   const std::filesystem::path& folder = run_->job().checkpoint_folder;
   const std::filesystem::path path = folder / absl::StrFormat("step-%010d.safetensors", checkpoint.step);
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  absl::StatusOr<int64_t> bytes = error ? absl::UnknownError(absl::StrCat(folder.string(), ": ", error.message()))
-                                        : SaveCheckpoint(path, run_->net(), plan_.spec.optimizer, checkpoint);
+  const absl::Status made = MakeFolders(folder);
+  const absl::StatusOr<int64_t> bytes =
+      made.ok() ? SaveCheckpoint(path, run_->net(), plan_.spec.optimizer, checkpoint) : made;
   if (!bytes.ok()) {
     run_->observer()->OnWarning(
         absl::StrCat("the checkpoint of step ", checkpoint.step, " was not saved: ", bytes.status().message()));

@@ -26,7 +26,7 @@ RunState::RunState(const TrainJob& job, const Net& net, RankGroup* group, const 
 absl::StatusOr<std::span<const RankReport>> RunState::Meet(int rank, int64_t meeting, const RankReport& report) {
   std::vector<RankReport>& reports = reports_[meeting % 2];
   reports[static_cast<size_t>(rank)] = report;
-  LENET_RETURN_IF_ERROR(host_.Barrier(rank));
+  LENET_RETURN_IF_ERROR(host_.Barrier());
   return std::span<const RankReport>(reports);
 }
 

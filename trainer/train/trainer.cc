@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <system_error>
+#include <exception>
 #include <thread>
 #include <utility>
 
@@ -102,7 +102,7 @@ TrainResult Train(const TrainJob& job, RankGroup* group, const StopRequest* stop
         RankWorker(&run, rank).Run();
         run.RankEnded();
       });
-    } catch (const std::system_error& error) {
+    } catch (const std::exception& error) {
       run.Fail({.rank = rank,
                 .phase = "init",
                 .status = absl::ResourceExhaustedError(absl::StrCat("a thread for rank ", rank, ": ", error.what()))});

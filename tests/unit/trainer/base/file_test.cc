@@ -215,5 +215,22 @@ TEST(WriteFileAtomicTest, AReaderSeesOneWholeContentOfManyWriters) {
   EXPECT_EQ(Names(dir.path()), (std::set<std::string>{"f"}));
 }
 
+TEST(MakeFoldersTest, MakesWhatIsMissing) {
+  TempFolder dir;
+  EXPECT_TRUE(MakeFolders(dir / "a" / "b" / "c").ok());
+  EXPECT_TRUE(std::filesystem::is_directory(dir / "a" / "b" / "c"));
+  EXPECT_TRUE(MakeFolders(dir / "a" / "b" / "d" / "").ok());
+  EXPECT_TRUE(std::filesystem::is_directory(dir / "a" / "b" / "d"));
+  EXPECT_TRUE(MakeFolders(dir / "a" / "b").ok());
+}
+
+TEST(MakeFoldersTest, AFileInTheWayIsNamed) {
+  TempFolder dir;
+  std::ofstream(dir / "file") << "x";
+  const absl::Status status = MakeFolders(dir / "file" / "below");
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr((dir / "file").string()));
+}
+
 }  // namespace
 }  // namespace lenet
