@@ -50,7 +50,7 @@ report_cuda() {
   local absent=() toolkit=${CUDA_HOME:-/usr/local/cuda}
   command -v nvcc >/dev/null || [ -x "$toolkit/bin/nvcc" ] || absent+=("CUDA Toolkit 13 (package cuda-toolkit-13-0)")
   find_header cudnn.h || absent+=("cuDNN 9 (package cudnn9-cuda-13)")
-  find_header nccl.h || absent+=("NCCL 2 (packages libnccl2 libnccl-dev)")
+  find_header nccl.h || absent+=("NCCL 2.18 or later (packages libnccl2 libnccl-dev)")
   [ ${#absent[@]} -gt 0 ] || return 0
   echo "Not found, and not in this distribution; needed for GPUs alone, to be installed from NVIDIA's package repository:"
   printf '  %s\n' "${absent[@]}"

@@ -12,6 +12,7 @@
 #include "tests/gpu/device_memory.h"
 #include "tests/support/backend_under_test.h"
 #include "tests/support/rank_run.h"
+#include "tests/support/relative_error.h"
 #include "tests/support/synthetic_data.h"
 #include "trainer/backend/plugin.h"
 #include "trainer/nn/init.h"
@@ -23,16 +24,6 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr int kBatch = 64;
-
-double RelativeDifference(const std::vector<float>& a, const std::vector<float>& b) {
-  double difference = 0;
-  double norm = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    difference += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
-    norm += double{b[i]} * b[i];
-  }
-  return std::sqrt(difference / norm);
-}
 
 class CudaEngineTest : public ::testing::Test {
  protected:
@@ -199,7 +190,7 @@ TEST_F(CudaEngineTest, Tf32IsUsedWhereAskedForAndNowhereElse) {
   const std::vector<float> fp32 = GradientOf(backend_, options);
   options.precision = Precision::kTf32;
   const std::vector<float> tf32 = GradientOf(backend_, options);
-  const double difference = RelativeDifference(tf32, fp32);
+  const double difference = RelativeError(tf32, fp32);
   EXPECT_GT(difference, 2e-5);
   // 1.3e-2 on an H200: rounding also moves the maximum of some pooling windows, and their gradient with it.
   EXPECT_LT(difference, 5e-2);
@@ -224,7 +215,7 @@ TEST_F(CudaTuningTest, DirectConvolutionAgreesWithCudnn) {
     for (const int batch : {1, 64, 777}) {
       EngineOptions options = Options();
       options.batch_size = batch;
-      const double difference = RelativeDifference(GradientOf(backend_, options), GradientOf(cudnn->get(), options));
+      const double difference = RelativeError(GradientOf(backend_, options), GradientOf(cudnn->get(), options));
       EXPECT_LT(difference, 2e-5) << preset << " at batch " << batch;
     }
   }

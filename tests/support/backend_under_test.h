@@ -13,13 +13,20 @@ namespace lenet {
 // Loaded on the first call and kept until the process ends.
 absl::StatusOr<Backend*> BackendUnderTest(const std::string& name);
 
+// Why no test can run on a GPU of this machine, as its driver tells it; empty if one can.
+std::string WhyNoGpu();
+
 }  // namespace lenet
 
 // In a test or SetUp(): Backend* with the backend of this name. Where there is no GPU, skips with the reason.
 #define LENET_USE_BACKEND(backend, name)                                             \
   {                                                                                  \
+    if (std::string(name) == "cuda") {                                               \
+      if (const std::string why = ::lenet::WhyNoGpu(); !why.empty()) {               \
+        GTEST_SKIP() << why;                                                         \
+      }                                                                              \
+    }                                                                                \
     const absl::StatusOr<::lenet::Backend*> found = ::lenet::BackendUnderTest(name); \
-    if (!found.ok() && std::string(name) == "cuda") GTEST_SKIP() << found.status();  \
     ASSERT_TRUE(found.ok()) << found.status();                                       \
     (backend) = *found;                                                              \
   }                                                                                  \

@@ -28,7 +28,7 @@ namespace lenet {
 struct DeviceInfo {
   int id = 0;                // 0 .. devices - 1
   std::string name;          // "NVIDIA H200", or the processor's model
-  std::string kind;          // what results depend on bit for bit: "cuda sm_90", "cpu avx512_core"
+  std::string kind;          // what results depend on bit for bit: "cuda sm_90 x132", "cpu avx512"
   int64_t memory_bytes = 0;  // of the device; 0 on the CPU
 };
 
@@ -62,7 +62,8 @@ struct EvalResult {
 enum class SplitKind { kTrain, kTest };
 
 // All calls come from the rank's one thread. The buffers are those of Net: [flat_size] floats, gaps zero. "Collective"
-// marks calls that every rank must make, in the same order. An error ends the engine's use, except INVALID_ARGUMENT.
+// marks calls that every rank must make, in the same order. While chunks are in flight, all calls but Enqueue and Wait
+// fail with FAILED_PRECONDITION. An error ends the engine's use, except that one and INVALID_ARGUMENT.
 // With the same group size, inputs and device kind, all results have the same bits.
 class Engine {
  public:
@@ -71,7 +72,7 @@ class Engine {
 
   virtual ~Engine() = default;
 
-  // How this engine trains, for the job's record: "simd-avx512", "cudnn-graph".
+  // How this engine trains, for the job's record: "simd-avx512", "cuda-graph".
   virtual absl::string_view name() const = 0;
 
   virtual absl::Status WriteParameters(std::span<const float> flat) = 0;
@@ -89,14 +90,15 @@ class Engine {
 
   // Collective. Queues the steps: for each, gather, forward, backward, all-reduce of the gradient, clip, update. The
   // loss of a sample is softmax cross-entropy; the gradient applied is its mean over the global batch (batch_size *
-  // ranks). Copies the chunk before it returns. At most kMaxChunksInFlight chunks may be queued and not yet waited for.
+  // ranks). Copies the chunk before it returns. FAILED_PRECONDITION
+  // if kMaxChunksInFlight chunks are in flight, that is queued and not yet waited for.
   virtual absl::Status Enqueue(const StepChunk& chunk) = 0;
 
   // Waits for the oldest queued chunk and gives each step's loss, the mean over this rank's batch, before its update.
   // losses: [steps of that chunk]. ABORTED if the group was aborted meanwhile.
   virtual absl::Status Wait(std::span<float> losses) = 0;
 
-  // Images begin .. end - 1 of a split, each once. No chunk may be in flight.
+  // Images begin .. end - 1 of a split, each once.
   virtual absl::StatusOr<EvalResult> Evaluate(SplitKind split, int64_t begin, int64_t end) = 0;
 
   // This rank alone, without all-reduce or update. indices: [batch_size] into the training set. Any output may be

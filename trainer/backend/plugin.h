@@ -19,12 +19,13 @@ inline constexpr int kBackendAbi = 1;
 inline constexpr char kBackendEntryName[] = "lenet_new_backend";
 using BackendEntry = void (*)(int abi, const LogSink& log, absl::StatusOr<std::unique_ptr<Backend>>* result);
 
-// Folders where plug-ins are looked for, in order: `configured` if not empty, else ../lib/lenet beside the executable's
-// folder and the build tree's folder of plug-ins.
+// The folder of the plug-ins: `configured` if not empty, else ../lib/lenet beside the executable's folder if that is
+// there, else the build tree's.
 std::filesystem::path PluginFolder(absl::string_view configured);
 
 // Loads liblenet_<name>.so from `folder`; for "cuda", only after libcuda.so.1 has loaded. NOT_FOUND if the library is
-// not there; UNAVAILABLE with the loader's reason if it or what it needs does not load, or it finds no usable device.
+// not there; UNAVAILABLE with the reason if it or what it needs does not load, it was built for another kBackendAbi, or it
+// finds no usable device.
 // Plug-ins stay loaded until the process ends.
 absl::StatusOr<std::unique_ptr<Backend>> LoadBackend(const std::filesystem::path& folder, absl::string_view name);
 

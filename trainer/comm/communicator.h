@@ -14,9 +14,6 @@ class Communicator {
  public:
   virtual ~Communicator() = default;
 
-  virtual int rank() const = 0;
-  virtual int size() const = 0;
-
   // In place: data[i] becomes the sum over ranks, added in an order that depends on nothing but the number of ranks, so
   // that every rank and every run gets the same bits. `data` lies on the rank's device; `stream` is the device's
   // queue (cudaStream_t), null on the CPU, where the call returns with the sum.

@@ -186,9 +186,6 @@ class LocalGroup::End final : public Communicator {
  public:
   End(State* state, int rank) : state_(state), rank_(rank) {}
 
-  int rank() const override { return rank_; }
-  int size() const override { return state_->size(); }
-
   absl::Status AllReduceSum(float* data, int64_t count, void* /*stream*/) override {
     return state_->Collective(rank_, data, count, [&] { state_->ReduceSlice(rank_, count); });
   }
@@ -215,6 +212,6 @@ int LocalGroup::size() const { return state_->size(); }
 Communicator* LocalGroup::communicator(int rank) { return state_->end(rank); }
 void LocalGroup::Abort(absl::string_view reason) { state_->Abort(reason); }
 bool LocalGroup::aborted() const { return state_->aborted(); }
-absl::Status LocalGroup::Barrier(int /*rank*/) { return state_->Barrier(); }
+absl::Status LocalGroup::Barrier() { return state_->Barrier(); }
 
 }  // namespace lenet

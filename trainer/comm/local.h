@@ -27,7 +27,7 @@ class LocalGroup {
   bool aborted() const;
 
   // A barrier on the host over all ranks. ABORTED after an abort.
-  absl::Status Barrier(int rank);
+  absl::Status Barrier();
 
  private:
   class State;

@@ -30,7 +30,7 @@ absl::StatusOr<std::vector<std::unique_ptr<NcclCommunicator>>> NcclCommunicator:
   LENET_CUDA_RETURN_IF_ERROR(Place{}, ncclCommInitAll(communicators.data(), size, devices.data()));
   std::vector<std::unique_ptr<NcclCommunicator>> ends;
   for (int rank = 0; rank < size; ++rank) {
-    ends.emplace_back(new NcclCommunicator(communicators[rank], places[rank], size));
+    ends.emplace_back(new NcclCommunicator(communicators[rank], places[rank]));
   }
   // Outlive the abort: freeing memory may wait for kernels that hang.
   std::vector<DeviceArray<float>> buffers(devices.size());

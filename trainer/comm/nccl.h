@@ -38,9 +38,6 @@ class NcclCommunicator : public Communicator {
   // Graphs that captured a collective must have been destroyed: NCCL waits for that.
   ~NcclCommunicator() override;
 
-  int rank() const override { return place_.rank; }
-  int size() const override { return size_; }
-
   // Asynchronous on `stream`; may be captured. ABORTED after Abort.
   absl::Status AllReduceSum(float* data, int64_t count, void* stream) override;
   absl::Status Broadcast(float* data, int64_t count, void* stream) override;
@@ -54,8 +51,7 @@ class NcclCommunicator : public Communicator {
   void Abort(absl::FunctionRef<void()> destroy_graphs);
 
  private:
-  NcclCommunicator(ncclComm_t communicator, const Place& place, int size)
-      : communicator_(communicator), place_(place), size_(size) {}
+  NcclCommunicator(ncclComm_t communicator, const Place& place) : communicator_(communicator), place_(place) {}
 
   static absl::Status FirstCollectives(std::span<const int> devices, std::span<const Place> places,
                                        std::span<const cudaStream_t> streams,
@@ -64,7 +60,6 @@ class NcclCommunicator : public Communicator {
 
   ncclComm_t communicator_;  // null after Abort
   const Place place_;
-  const int size_;
 };
 
 }  // namespace lenet::cuda

@@ -33,7 +33,7 @@ class CpuGroup final : public RankGroup {
 
   absl::StatusOr<std::unique_ptr<Engine>> NewEngine(int rank, const EngineOptions& options) override {
     if (rank < 0 || rank >= size()) {
-      return absl::InvalidArgumentError(absl::StrCat("rank is ", rank, "; it must be in 0 to ", size() - 1));
+      return BadValue("rank", rank, absl::StrCat("0 to ", size() - 1));
     }
     try {
       return CpuEngine::Create(&group_, rank, kernels_, options);

@@ -7,40 +7,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "trainer/backend/cpu/flush_denormals.h"
+#include "trainer/backend/engine_checks.h"
 #include "trainer/base/status.h"
 
 namespace lenet::cpu {
 namespace {
-
-absl::Status CheckOptions(const EngineOptions& options) {
-  if (options.net == nullptr || options.dataset == nullptr) {
-    return absl::InvalidArgumentError("an engine needs a network and a data set");
-  }
-  const NetSpec& net = options.net->spec();
-  const Dataset& dataset = *options.dataset;
-  if (!(dataset.train.shape == net.input) || !(dataset.test.shape == net.input) || dataset.classes > net.classes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("data set '", dataset.name, "' does not fit network '", net.name, "', which takes images of ",
-                     net.input.channels, "x", net.input.height, "x", net.input.width, " in ", net.classes, " classes"));
-  }
-  if (options.batch_size < 1 || options.batch_size > dataset.train.count) {
-    return absl::InvalidArgumentError(absl::StrCat("batch_size is ", options.batch_size, "; it must be in 1 to ",
-                                                   dataset.train.count, ", the images of the training set"));
-  }
-  if (!(options.clip_norm >= 0) || !std::isfinite(options.clip_norm)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("clip_norm is ", options.clip_norm, "; it must be at least 0 and finite"));
-  }
-  if (options.precision != Precision::kFp32) {
-    return absl::InvalidArgumentError("precision is tf32; the CPU computes in fp32 alone");
-  }
-  return ValidateOptimizer(options.optimizer);
-}
-
-absl::Status CheckSize(absl::string_view what, size_t size, size_t wanted) {
-  if (size == wanted) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(what, " holds ", size, " values; it must hold ", wanted));
-}
 
 // In double and in a fixed order; several sums at once hide the latency of an addition.
 float Norm(std::span<const float> values) {
@@ -57,7 +28,10 @@ float Norm(std::span<const float> values) {
 
 absl::StatusOr<std::unique_ptr<Engine>> CpuEngine::Create(LocalGroup* group, int rank, const Kernels& kernels,
                                                           const EngineOptions& options) {
-  LENET_RETURN_IF_ERROR(CheckOptions(options));
+  LENET_RETURN_IF_ERROR(CheckEngineOptions(options));
+  if (options.precision != Precision::kFp32) {
+    return BadValue("precision", "tf32", "fp32: the CPU computes in nothing else");
+  }
   std::unique_ptr<CpuEngine> engine(new CpuEngine(group, rank, kernels, options));
   LENET_ASSIGN_OR_RETURN(engine->network_, Network::Create(*options.net, kernels));
   const int64_t flat = options.net->flat_size();
@@ -81,41 +55,41 @@ CpuEngine::CpuEngine(LocalGroup* group, int rank, const Kernels& kernels, const 
 
 absl::Status CpuEngine::WriteParameters(std::span<const float> flat) {
   LENET_RETURN_IF_ERROR(CheckSize("parameters", flat.size(), parameters_.span().size()));
-  LENET_RETURN_IF_ERROR(RunQueued());
+  LENET_RETURN_IF_ERROR(CheckReady());
   std::copy(flat.begin(), flat.end(), parameters_.data());
   return absl::OkStatus();
 }
 
 absl::Status CpuEngine::ReadParameters(std::span<float> flat) {
   LENET_RETURN_IF_ERROR(CheckSize("parameters", flat.size(), parameters_.span().size()));
-  LENET_RETURN_IF_ERROR(RunQueued());
+  LENET_RETURN_IF_ERROR(CheckReady());
   std::copy_n(parameters_.data(), flat.size(), flat.data());
   return absl::OkStatus();
 }
 
 absl::Status CpuEngine::WriteState(std::span<const float> state) {
   LENET_RETURN_IF_ERROR(CheckSize("state", state.size(), state_.span().size()));
-  LENET_RETURN_IF_ERROR(RunQueued());
+  LENET_RETURN_IF_ERROR(CheckReady());
   std::copy(state.begin(), state.end(), state_.data());
   return absl::OkStatus();
 }
 
 absl::Status CpuEngine::ReadState(std::span<float> state) {
   LENET_RETURN_IF_ERROR(CheckSize("state", state.size(), state_.span().size()));
-  LENET_RETURN_IF_ERROR(RunQueued());
+  LENET_RETURN_IF_ERROR(CheckReady());
   std::copy_n(state_.data(), state.size(), state.data());
   return absl::OkStatus();
 }
 
 absl::Status CpuEngine::Broadcast() {
-  LENET_RETURN_IF_ERROR(RunQueued());
+  LENET_RETURN_IF_ERROR(CheckReady());
   LENET_RETURN_IF_ERROR(
       communicator_->Broadcast(parameters_.data(), static_cast<int64_t>(parameters_.span().size()), nullptr));
   return communicator_->Broadcast(state_.data(), static_cast<int64_t>(state_.span().size()), nullptr);
 }
 
 absl::Status CpuEngine::WarmUp() {
-  LENET_RETURN_IF_ERROR(RunQueued());
+  LENET_RETURN_IF_ERROR(CheckReady());
   // The gradient is scratch, and all else that a step writes is overwritten by the next one.
   std::vector<uint32_t>& indices = chunks_[0].indices;
   indices.resize(options_.batch_size);
@@ -125,32 +99,13 @@ absl::Status CpuEngine::WarmUp() {
   return communicator_->AllReduceSum(gradient_.data(), options_.net->flat_size(), nullptr);
 }
 
-absl::Status CpuEngine::CheckIndices(std::span<const uint32_t> indices) const {
-  for (const uint32_t index : indices) {
-    if (index >= options_.dataset->train.count) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("index ", index, " is not in the training set of ", options_.dataset->train.count, " images"));
-    }
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CpuEngine::Enqueue(const StepChunk& chunk) {
+  LENET_RETURN_IF_ERROR(CheckChunk(chunk, options_.dataset->train, options_.batch_size));
+  LENET_RETURN_IF_ERROR(CheckRoom(enqueued_ - waited_));
   const size_t steps = chunk.learning_rates.size();
-  if (steps < 1 || steps > kMaxChunkSteps) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a chunk of ", steps, " steps; it must have 1 to ", int{kMaxChunkSteps}));
-  }
-  LENET_RETURN_IF_ERROR(CheckSize("indices", chunk.indices.size(), steps * options_.batch_size));
-  LENET_RETURN_IF_ERROR(CheckIndices(chunk.indices));
-  if (enqueued_ - waited_ >= kMaxChunksInFlight) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("more than ", int{kMaxChunksInFlight}, " chunks queued and not waited for"));
-  }
   Chunk& slot = chunks_[enqueued_ % kMaxChunksInFlight];
   slot.first_step = chunk.first_step;
   slot.steps = static_cast<int>(steps);
-  slot.done = false;
   slot.indices.assign(chunk.indices.begin(), chunk.indices.end());
   std::copy(chunk.learning_rates.begin(), chunk.learning_rates.end(), slot.learning_rates.begin());
   ++enqueued_;
@@ -158,7 +113,7 @@ absl::Status CpuEngine::Enqueue(const StepChunk& chunk) {
 }
 
 absl::Status CpuEngine::Wait(std::span<float> losses) {
-  if (enqueued_ == waited_) return absl::InvalidArgumentError("no chunk is queued");
+  LENET_RETURN_IF_ERROR(CheckQueued(enqueued_ - waited_));
   Chunk& chunk = chunks_[waited_ % kMaxChunksInFlight];
   LENET_RETURN_IF_ERROR(CheckSize("losses", losses.size(), chunk.steps));
   LENET_RETURN_IF_ERROR(RunChunk(&chunk));
@@ -167,15 +122,7 @@ absl::Status CpuEngine::Wait(std::span<float> losses) {
   return absl::OkStatus();
 }
 
-absl::Status CpuEngine::RunQueued() {
-  for (int64_t i = waited_; i < enqueued_; ++i) {
-    LENET_RETURN_IF_ERROR(RunChunk(&chunks_[i % kMaxChunksInFlight]));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CpuEngine::RunChunk(Chunk* chunk) {
-  if (chunk->done) return absl::OkStatus();
   const FlushDenormals flush;
   const int batch = options_.batch_size;
   for (int step = 0; step < chunk->steps; ++step) {
@@ -187,7 +134,6 @@ absl::Status CpuEngine::RunChunk(Chunk* chunk) {
     ApplyUpdate(options_.optimizer, scalars, clip, parameters_.span(), gradient_.span(), state_.span());
     chunk->losses[step] = static_cast<float>(loss_sum / batch);
   }
-  chunk->done = true;
   return absl::OkStatus();
 }
 
@@ -207,11 +153,8 @@ absl::StatusOr<double> CpuEngine::ComputeGradient(std::span<const uint32_t> indi
 
 absl::StatusOr<EvalResult> CpuEngine::Evaluate(SplitKind kind, int64_t begin, int64_t end) {
   const Split& split = kind == SplitKind::kTrain ? options_.dataset->train : options_.dataset->test;
-  if (begin < 0 || begin > end || end > split.count) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("images ", begin, " to ", end, " are not a range of a split of ", split.count));
-  }
-  LENET_RETURN_IF_ERROR(RunQueued());
+  LENET_RETURN_IF_ERROR(CheckEvaluation(split, begin, end));
+  LENET_RETURN_IF_ERROR(CheckReady());
   const FlushDenormals flush;
   std::vector<uint32_t> indices(network_->pass_size());
   EvalResult result;
@@ -232,12 +175,9 @@ absl::Status CpuEngine::Gradient(std::span<const uint32_t> indices, std::span<fl
                                  std::span<float> gradient) {
   const size_t batch = options_.batch_size;
   const size_t classes = options_.net->spec().classes;
-  LENET_RETURN_IF_ERROR(CheckSize("indices", indices.size(), batch));
-  LENET_RETURN_IF_ERROR(CheckIndices(indices));
-  if (!logits.empty()) LENET_RETURN_IF_ERROR(CheckSize("logits", logits.size(), batch * classes));
-  if (!losses.empty()) LENET_RETURN_IF_ERROR(CheckSize("losses", losses.size(), batch));
-  if (!gradient.empty()) LENET_RETURN_IF_ERROR(CheckSize("gradient", gradient.size(), parameters_.span().size()));
-  LENET_RETURN_IF_ERROR(RunQueued());
+  LENET_RETURN_IF_ERROR(
+      CheckGradient(*options_.net, options_.dataset->train, options_.batch_size, indices, logits, losses, gradient));
+  LENET_RETURN_IF_ERROR(CheckReady());
   const FlushDenormals flush;
   const float scale = static_cast<float>(1 / static_cast<double>(batch));
   const size_t pass_size = network_->pass_size();
@@ -253,6 +193,11 @@ absl::Status CpuEngine::Gradient(std::span<const uint32_t> indices, std::span<fl
   return absl::OkStatus();
 }
 
-absl::Status CpuEngine::CheckAborted() { return group_->aborted() ? group_->Barrier(rank_) : absl::OkStatus(); }
+absl::Status CpuEngine::CheckReady() {
+  LENET_RETURN_IF_ERROR(CheckAborted());
+  return CheckIdle(enqueued_ - waited_);
+}
+
+absl::Status CpuEngine::CheckAborted() { return group_->aborted() ? group_->Barrier() : absl::OkStatus(); }
 
 }  // namespace lenet::cpu

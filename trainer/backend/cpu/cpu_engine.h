@@ -18,8 +18,7 @@
 
 namespace lenet::cpu {
 
-// Chunks run when they are waited for, so that their losses are there at once; what reads or writes parameters or state
-// runs the queued chunks first, in order.
+// Chunks run when they are waited for.
 class CpuEngine final : public Engine {
  public:
   // `group` and `options.net` outlive the engine. INVALID_ARGUMENT for options that do not fit together,
@@ -44,7 +43,6 @@ class CpuEngine final : public Engine {
   struct Chunk {
     int64_t first_step = 0;
     int steps = 0;
-    bool done = false;
     std::vector<uint32_t> indices;
     std::array<float, kMaxChunkSteps> learning_rates = {};
     std::array<float, kMaxChunkSteps> losses = {};
@@ -52,8 +50,8 @@ class CpuEngine final : public Engine {
 
   CpuEngine(LocalGroup* group, int rank, const Kernels& kernels, const EngineOptions& options);
 
-  absl::Status CheckIndices(std::span<const uint32_t> indices) const;
-  absl::Status RunQueued();
+  // That the group is not aborted and no chunk is in flight.
+  absl::Status CheckReady();
   absl::Status RunChunk(Chunk* chunk);
   // The gradient of the mean loss of these images over `divisor` times their count, into gradient_; gives the sum of
   // the losses. Fails only after an abort.

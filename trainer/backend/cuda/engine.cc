@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "trainer/backend/engine_checks.h"
 #include "trainer/base/log.h"
 #include "trainer/base/status.h"
 
@@ -37,42 +38,6 @@ void Pause(int polls) {
   }
 }
 
-absl::Status CheckSize(absl::string_view what, size_t size, int64_t wanted) {
-  if (size == static_cast<size_t>(wanted)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(what, " has ", size, " values; it must have ", wanted));
-}
-
-absl::Status CheckOptions(const RankContext& rank, const EngineOptions& options) {
-  if (options.net == nullptr || options.dataset == nullptr) {
-    return absl::InvalidArgumentError("an engine needs a net and a data set");
-  }
-  const NetSpec& spec = options.net->spec();
-  const Dataset& dataset = *options.dataset;
-  for (const Split* split : {&dataset.train, &dataset.test}) {
-    if (split->count > 0 && split->shape != spec.input) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "data set ", dataset.name, " has images of ", split->shape.channels, "x", split->shape.height, "x",
-          split->shape.width, "; the net takes ", spec.input.channels, "x", spec.input.height, "x", spec.input.width));
-    }
-  }
-  if (dataset.classes > spec.classes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("data set ", dataset.name, " has ", dataset.classes, " classes; the net has ", spec.classes));
-  }
-  if (options.batch_size < 1 || options.batch_size > dataset.train.count) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("batch_size is ", options.batch_size, "; it must be in [1, ", dataset.train.count, "]"));
-  }
-  if (!(options.clip_norm >= 0) || !std::isfinite(options.clip_norm)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("clip_norm is ", options.clip_norm, "; it must be at least 0 and finite"));
-  }
-  if (options.precision == Precision::kTf32 && !rank.has_tf32) {
-    return absl::InvalidArgumentError(absl::StrCat("device ", rank.place.device, " has no TF32 arithmetic"));
-  }
-  return ValidateOptimizer(options.optimizer);
-}
-
 int EvaluationBatch(const Net& net, const Dataset& dataset) {
   int64_t floats = net.spec().input.size();
   for (const Layer& layer : net.layers()) floats = std::max(floats, layer.out.size());
@@ -84,7 +49,10 @@ int EvaluationBatch(const Net& net, const Dataset& dataset) {
 
 absl::StatusOr<std::unique_ptr<CudaEngine>> CudaEngine::Create(CudaRankGroup* group, RankContext* rank,
                                                                const EngineOptions& options) {
-  LENET_RETURN_IF_ERROR(CheckOptions(*rank, options));
+  LENET_RETURN_IF_ERROR(CheckEngineOptions(options));
+  if (options.precision == Precision::kTf32 && !rank->has_tf32) {
+    return BadValue("precision", "tf32", absl::StrCat("fp32: device ", rank->place.device, " has no TF32 arithmetic"));
+  }
   LENET_CUDA_RETURN_IF_ERROR(rank->place, cudaSetDevice(rank->ordinal));
   std::unique_ptr<CudaEngine> engine(new CudaEngine(group, rank, options));
   LENET_RETURN_IF_ERROR(engine->Init());
@@ -189,19 +157,6 @@ absl::Status CudaEngine::Keep(absl::Status status) {
   return status;
 }
 
-absl::Status CudaEngine::CheckIndices(std::span<const uint32_t> indices) const {
-  const auto bad = std::find_if(indices.begin(), indices.end(),
-                                [count = dataset_->train.count](uint32_t index) { return index >= count; });
-  if (bad == indices.end()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("index ", bad - indices.begin(), " is ", *bad, "; it must be below ", dataset_->train.count));
-}
-
-absl::Status CudaEngine::CheckIdle() const {
-  if (enqueued_ == waited_) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(enqueued_ - waited_, " chunks are in flight"));
-}
-
 absl::Status CudaEngine::CheckGroup() {
   LENET_CUDA_RETURN_IF_ERROR(place_, cudaSetDevice(rank_->ordinal));
   absl::Status status = group_->Status();
@@ -261,32 +216,37 @@ absl::Status CudaEngine::CopyOut(std::span<float> values, const float* device) {
 
 absl::Status CudaEngine::DoWriteParameters(std::span<const float> flat) {
   LENET_RETURN_IF_ERROR(CheckGroup());
+  LENET_RETURN_IF_ERROR(CheckIdle(in_flight()));
   LENET_RETURN_IF_ERROR(CheckSize("parameters", flat.size(), flat_));
   return CopyIn(parameters(), flat);
 }
 
 absl::Status CudaEngine::DoReadParameters(std::span<float> flat) {
   LENET_RETURN_IF_ERROR(CheckGroup());
+  LENET_RETURN_IF_ERROR(CheckIdle(in_flight()));
   LENET_RETURN_IF_ERROR(CheckSize("parameters", flat.size(), flat_));
   return CopyOut(flat, parameters());
 }
 
 absl::Status CudaEngine::DoWriteState(std::span<const float> values) {
   LENET_RETURN_IF_ERROR(CheckGroup());
+  LENET_RETURN_IF_ERROR(CheckIdle(in_flight()));
   LENET_RETURN_IF_ERROR(CheckSize("optimiser state", values.size(), slots_ * flat_));
   return CopyIn(state(), values);
 }
 
 absl::Status CudaEngine::DoReadState(std::span<float> values) {
   LENET_RETURN_IF_ERROR(CheckGroup());
+  LENET_RETURN_IF_ERROR(CheckIdle(in_flight()));
   LENET_RETURN_IF_ERROR(CheckSize("optimiser state", values.size(), slots_ * flat_));
   return CopyOut(values, state());
 }
 
 absl::Status CudaEngine::DoBroadcast() {
   LENET_RETURN_IF_ERROR(CheckGroup());
+  LENET_RETURN_IF_ERROR(CheckIdle(in_flight()));
   if (rank_->communicator == nullptr) return absl::OkStatus();
-  LENET_RETURN_IF_ERROR(group_->Barrier(place_.rank));
+  LENET_RETURN_IF_ERROR(group_->Barrier());
   LENET_RETURN_IF_ERROR(
       rank_->communicator->Broadcast(parameters_and_state_.get(), parameters_and_state_.count(), stream()));
   return Drain();
@@ -378,7 +338,7 @@ absl::Status CudaEngine::Capture(int steps, GraphExec& made) {
 
 absl::Status CudaEngine::DoWarmUp() {
   LENET_RETURN_IF_ERROR(CheckGroup());
-  LENET_RETURN_IF_ERROR(CheckIdle());
+  LENET_RETURN_IF_ERROR(CheckIdle(in_flight()));
   {
     DeviceArray<float> saved;
     LENET_RETURN_IF_ERROR(saved.Allocate(place_, parameters_and_state_.count()));
@@ -392,13 +352,13 @@ absl::Status CudaEngine::DoWarmUp() {
   }
   // Loading a module or freeing memory may wait for whole devices, so no rank's kernel may wait for a rank that has not
   // done with that.
-  LENET_RETURN_IF_ERROR(group_->Barrier(place_.rank));
+  LENET_RETURN_IF_ERROR(group_->Barrier());
   LENET_RETURN_IF_ERROR(AllReduce());
   LENET_RETURN_IF_ERROR(Drain());
   LENET_RETURN_IF_ERROR(Capture(1, step_graph_));
   if (rank_->tuning.steps_per_graph > 1) LENET_RETURN_IF_ERROR(Capture(rank_->tuning.steps_per_graph, steps_graph_));
   LENET_RETURN_IF_ERROR(Drain());
-  return group_->Barrier(place_.rank);
+  return group_->Barrier();
 }
 
 absl::Status CudaEngine::Launch(const GraphExec& graph) {
@@ -416,16 +376,9 @@ absl::Status CudaEngine::Launch(const GraphExec& graph) {
 
 absl::Status CudaEngine::DoEnqueue(const StepChunk& chunk) {
   LENET_RETURN_IF_ERROR(CheckGroup());
+  LENET_RETURN_IF_ERROR(CheckChunk(chunk, dataset_->train, batch_));
+  LENET_RETURN_IF_ERROR(CheckRoom(in_flight()));
   const int steps = static_cast<int>(chunk.learning_rates.size());
-  if (steps < 1 || steps > kMaxChunkSteps) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a chunk has ", chunk.learning_rates.size(), " steps; it must have 1 to ", kMaxChunkSteps));
-  }
-  LENET_RETURN_IF_ERROR(CheckSize("indices", chunk.indices.size(), int64_t{steps} * batch_));
-  LENET_RETURN_IF_ERROR(CheckIndices(chunk.indices));
-  if (enqueued_ - waited_ == kMaxChunksInFlight) {
-    return absl::FailedPreconditionError(absl::StrCat(kMaxChunksInFlight, " chunks are in flight already"));
-  }
   Slot& slot = chunks_[enqueued_ % kMaxChunksInFlight];
   Chunk* const header = slot.chunk();
   header->next_step = 0;
@@ -450,7 +403,7 @@ absl::Status CudaEngine::DoEnqueue(const StepChunk& chunk) {
 
 absl::Status CudaEngine::DoWait(std::span<float> losses) {
   LENET_RETURN_IF_ERROR(CheckGroup());
-  if (enqueued_ == waited_) return absl::FailedPreconditionError("no chunk is in flight");
+  LENET_RETURN_IF_ERROR(CheckQueued(in_flight()));
   const Slot& slot = chunks_[waited_ % kMaxChunksInFlight];
   LENET_RETURN_IF_ERROR(CheckSize("losses", losses.size(), slot.steps));
   LENET_RETURN_IF_ERROR(Await(slot.done.get()));
@@ -461,12 +414,9 @@ absl::Status CudaEngine::DoWait(std::span<float> losses) {
 
 absl::StatusOr<EvalResult> CudaEngine::DoEvaluate(SplitKind split, int64_t begin, int64_t end) {
   LENET_RETURN_IF_ERROR(CheckGroup());
-  LENET_RETURN_IF_ERROR(CheckIdle());
+  LENET_RETURN_IF_ERROR(CheckIdle(in_flight()));
   const bool train = split == SplitKind::kTrain;
-  const int64_t count = train ? dataset_->train.count : dataset_->test.count;
-  if (begin < 0 || begin > end || end > count) {
-    return absl::InvalidArgumentError(absl::StrCat("images ", begin, " to ", end, " are asked for; there are ", count));
-  }
+  LENET_RETURN_IF_ERROR(CheckEvaluation(train ? dataset_->train : dataset_->test, begin, end));
   EvalResult result;
   for (int64_t first = begin; first < end; first += evaluation_->batch()) {
     const int64_t images = std::min<int64_t>(evaluation_->batch(), end - first);
@@ -489,13 +439,8 @@ absl::StatusOr<EvalResult> CudaEngine::DoEvaluate(SplitKind split, int64_t begin
 absl::Status CudaEngine::DoGradient(std::span<const uint32_t> indices, std::span<float> logits, std::span<float> losses,
                                     std::span<float> gradient) {
   LENET_RETURN_IF_ERROR(CheckGroup());
-  LENET_RETURN_IF_ERROR(CheckIdle());
-  LENET_RETURN_IF_ERROR(CheckSize("indices", indices.size(), batch_));
-  LENET_RETURN_IF_ERROR(CheckIndices(indices));
-  const int64_t logits_size = int64_t{batch_} * net_.spec().classes;
-  if (!logits.empty()) LENET_RETURN_IF_ERROR(CheckSize("logits", logits.size(), logits_size));
-  if (!losses.empty()) LENET_RETURN_IF_ERROR(CheckSize("losses", losses.size(), batch_));
-  if (!gradient.empty()) LENET_RETURN_IF_ERROR(CheckSize("gradient", gradient.size(), flat_));
+  LENET_RETURN_IF_ERROR(CheckIdle(in_flight()));
+  LENET_RETURN_IF_ERROR(CheckGradient(net_, dataset_->train, batch_, indices, logits, losses, gradient));
   std::memcpy(chunks_[0].indices(), indices.data(), indices.size_bytes());
   LENET_CUDA_RETURN_IF_ERROR(place_, cudaMemcpyAsync(chunk_indices(), chunks_[0].indices(), indices.size_bytes(),
                                                      cudaMemcpyHostToDevice, stream()));

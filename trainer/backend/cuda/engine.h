@@ -5,7 +5,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <span>
 
@@ -28,7 +27,9 @@ class CudaEngine : public Engine {
                                                             const EngineOptions& options);
   ~CudaEngine() override;
 
-  absl::string_view name() const override { return "cuda-graph"; }
+  absl::string_view name() const override {
+    return rank_->tuning.direct_convolution ? "cuda-graph" : "cuda-graph convolution=cudnn";
+  }
   absl::Status WriteParameters(std::span<const float> flat) override { return Keep(DoWriteParameters(flat)); }
   absl::Status ReadParameters(std::span<float> flat) override { return Keep(DoReadParameters(flat)); }
   absl::Status WriteState(std::span<const float> state) override { return Keep(DoWriteState(state)); }
@@ -80,8 +81,7 @@ class CudaEngine : public Engine {
   absl::Status Keep(absl::Status status);
 
   absl::Status Init();
-  absl::Status CheckIndices(std::span<const uint32_t> indices) const;
-  absl::Status CheckIdle() const;
+  int64_t in_flight() const { return enqueued_ - waited_; }
 
   // The parts of a step; all only queue.
   absl::Status ForwardBackward(float loss_scale, bool by_step);

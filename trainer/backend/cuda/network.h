@@ -2,7 +2,6 @@
 #ifndef LENET_TRAINER_BACKEND_CUDA_NETWORK_H_
 #define LENET_TRAINER_BACKEND_CUDA_NETWORK_H_
 
-#include <list>
 #include <memory>
 #include <span>
 #include <vector>

@@ -13,7 +13,7 @@ namespace lenet::cuda {
 namespace {
 
 absl::StatusOr<std::unique_ptr<Backend>> NewBackend() {
-  const char* text = std::getenv("LENET_CUDA_TUNING");
+  const char* text = std::getenv("LENET_CUDA_TUNING");  // NOLINT(concurrency-mt-unsafe): nothing sets it
   absl::StatusOr<Tuning> tuning = ParseTuning(text == nullptr ? "" : text);
   if (!tuning.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("LENET_CUDA_TUNING: ", tuning.status().message()));
@@ -27,12 +27,12 @@ absl::StatusOr<std::unique_ptr<Backend>> NewBackend() {
 
 extern "C" __attribute__((visibility("default"))) void lenet_new_backend(
     int abi, const lenet::LogSink& log, absl::StatusOr<std::unique_ptr<lenet::Backend>>* result) {
-  if (abi != lenet::kBackendAbi) {
-    *result = absl::FailedPreconditionError(
-        absl::StrCat("the CUDA plug-in has ABI ", lenet::kBackendAbi, ", the program has ", abi));
-    return;
-  }
   try {
+    if (abi != lenet::kBackendAbi) {
+      *result = absl::UnavailableError(
+          absl::StrCat("the CUDA plug-in has interface ", int{lenet::kBackendAbi}, ", the program ", abi));
+      return;
+    }
     lenet::SetLogSink(log);
     *result = lenet::cuda::NewBackend();
   } catch (const std::exception& e) {

@@ -65,7 +65,7 @@ CudaRankGroup::~CudaRankGroup() {
 
 absl::StatusOr<std::unique_ptr<Engine>> CudaRankGroup::NewEngine(int rank, const EngineOptions& options) {
   if (rank < 0 || rank >= size()) {
-    return absl::InvalidArgumentError(absl::StrCat("rank is ", rank, "; it must be in [0, ", size(), ")"));
+    return BadValue("rank", rank, absl::StrCat("0 to ", size() - 1));
   }
   LENET_RETURN_IF_ERROR(Status());
   if (has_engine_[rank].exchange(true, std::memory_order_acq_rel)) {

@@ -33,7 +33,7 @@ class CudaRankGroup : public RankGroup {
   // For the engines. ABORTED with the reason after Abort, else OK.
   absl::Status Status() const ABSL_LOCKS_EXCLUDED(mutex_);
   // Waits on the host for every rank. ABORTED after Abort.
-  absl::Status Barrier(int rank) { return host_.Barrier(rank); }
+  absl::Status Barrier() { return host_.Barrier(); }
   // The engine of `rank` is gone.
   void EngineDestroyed(int rank) { has_engine_[rank].store(false, std::memory_order_release); }
   // After an abort: the engine of `rank` has torn its communicator down; whether all that there are have.

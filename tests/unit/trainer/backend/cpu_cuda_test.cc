@@ -10,6 +10,7 @@
 #include "tests/support/backend_under_test.h"
 #include "tests/support/layer_nets.h"
 #include "tests/support/rank_run.h"
+#include "tests/support/relative_error.h"
 #include "tests/support/synthetic_data.h"
 #include "trainer/base/status.h"
 #include "trainer/nn/init.h"
@@ -24,17 +25,6 @@ struct Outcome {
   std::vector<float> logits, losses, gradient;
   RankRunResult steps;
 };
-
-double RelativeDifference(const std::vector<float>& a, const std::vector<float>& b, double least_norm) {
-  if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
-  double difference = 0;
-  double norm = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    difference += std::pow(double{a[i]} - b[i], 2);
-    norm += double{a[i]} * a[i];
-  }
-  return std::sqrt(difference) / std::max(std::sqrt(norm), least_norm);
-}
 
 absl::StatusOr<Outcome> RunOn(Backend* backend, const Net& net, std::shared_ptr<const Dataset> dataset) {
   std::vector<float> parameters(net.flat_size());
@@ -77,17 +67,17 @@ TEST_P(CpuCudaTest, GiveTheSameToFloatPrecision) {
   ASSERT_TRUE(on_cpu.ok()) << on_cpu.status();
   const absl::StatusOr<Outcome> on_cuda = RunOn(cuda, *net, dataset);
   ASSERT_TRUE(on_cuda.ok()) << on_cuda.status();
-  EXPECT_LE(RelativeDifference(on_cpu->logits, on_cuda->logits, 0.1), 1e-5);
-  EXPECT_LE(RelativeDifference(on_cpu->losses, on_cuda->losses, 0.1), 1e-5);
+  EXPECT_LE(RelativeError(on_cpu->logits, on_cuda->logits, 0.1), 1e-5);
+  EXPECT_LE(RelativeError(on_cpu->losses, on_cuda->losses, 0.1), 1e-5);
   for (const Parameter& parameter : net->parameters()) {
     const auto part = [&](const std::vector<float>& flat) {
       return std::vector<float>(flat.begin() + parameter.offset, flat.begin() + parameter.offset + parameter.size);
     };
-    EXPECT_LE(RelativeDifference(part(on_cpu->gradient), part(on_cuda->gradient), 0.01), 1e-5) << parameter.name;
-    EXPECT_LE(RelativeDifference(part(on_cpu->steps.parameters[0]), part(on_cuda->steps.parameters[0]), 0.01), 1e-4)
+    EXPECT_LE(RelativeError(part(on_cpu->gradient), part(on_cuda->gradient), 0.01), 1e-5) << parameter.name;
+    EXPECT_LE(RelativeError(part(on_cpu->steps.parameters[0]), part(on_cuda->steps.parameters[0]), 0.01), 1e-4)
         << parameter.name;
   }
-  EXPECT_LE(RelativeDifference(on_cpu->steps.losses[0], on_cuda->steps.losses[0], 0.1), 1e-4);
+  EXPECT_LE(RelativeError(on_cpu->steps.losses[0], on_cuda->steps.losses[0], 0.1), 1e-4);
 }
 
 INSTANTIATE_TEST_SUITE_P(Nets, CpuCudaTest, ::testing::ValuesIn(LayerNets()),

@@ -190,6 +190,26 @@ TEST_P(EngineTest, CallsOfTheWrongSizeAreRefusedAndChangeNothing) {
   EXPECT_TRUE(engine_->Wait(loss).ok());
 }
 
+TEST_P(EngineTest, CallsOutOfTurnAreRefusedAndChangeNothing) {
+  MakeEngine();
+  std::vector<float> losses(1);
+  EXPECT_EQ(engine_->Wait(losses).code(), absl::StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(Enqueue(1).ok());
+  ASSERT_TRUE(Enqueue(1).ok());
+  std::vector<float> flat(net_->flat_size());
+  const std::vector<uint32_t> indices(kBatch, 0);
+  for (const absl::Status& status :
+       {Enqueue(1), engine_->WriteParameters(flat), engine_->ReadParameters(flat), engine_->WriteState(flat),
+        engine_->ReadState(flat), engine_->Broadcast(), engine_->WarmUp(), engine_->Gradient(indices, {}, {}, flat),
+        engine_->Evaluate(SplitKind::kTest, 0, 1).status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("2 chunks are in flight"));
+  }
+  EXPECT_TRUE(engine_->Wait(losses).ok());
+  EXPECT_TRUE(engine_->Wait(losses).ok());
+  EXPECT_TRUE(engine_->ReadParameters(flat).ok());
+}
+
 TEST_P(EngineTest, WarmUpChangesNeitherParametersNorState) {
   MakeEngine();
   std::vector<float> state(net_->flat_size(), 0.0f);

@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "tests/support/backend_under_test.h"
 #include "tests/support/rank_run.h"
+#include "tests/support/relative_error.h"
 #include "trainer/nn/net.h"
 #include "trainer/train/safetensors.h"
 
@@ -32,18 +33,6 @@ std::vector<double> Values(const Tensor& tensor) {
     values.push_back(width == 8 ? f64 : double{f32});
   }
   return values;
-}
-
-template <typename Actual>
-double RelativeError(const Actual& actual, const std::vector<double>& expected) {
-  if (actual.size() != expected.size()) return std::numeric_limits<double>::infinity();
-  double difference = 0;
-  double norm = 0;
-  for (size_t i = 0; i < expected.size(); ++i) {
-    difference += (actual[i] - expected[i]) * (actual[i] - expected[i]);
-    norm += expected[i] * expected[i];
-  }
-  return std::sqrt(difference / norm);
 }
 
 // The number at `index` of those that follow `word`; 0 without the word.

@@ -67,10 +67,7 @@ TEST_P(LocalGroupSumTest, AddsInTheOrderOfTheRanksOnEveryRank) {
     LocalGroup group(ranks);
     EXPECT_EQ(group.size(), ranks);
     const absl::Status status = RunRanks(ranks, [&](int rank) {
-      Communicator* communicator = group.communicator(rank);
-      EXPECT_EQ(communicator->rank(), rank);
-      EXPECT_EQ(communicator->size(), ranks);
-      return communicator->AllReduceSum(sums[rank].data(), count, nullptr);
+      return group.communicator(rank)->AllReduceSum(sums[rank].data(), count, nullptr);
     });
     ASSERT_TRUE(status.ok()) << status;
     for (int rank = 0; rank < ranks; ++rank) EXPECT_TRUE(SameBits(sums[rank], expected)) << "rank " << rank;
@@ -119,7 +116,7 @@ TEST(LocalGroupTest, NoRankPassesABarrierBeforeTheLastOneComes) {
   const absl::Status status = RunRanks(kRanks, [&](int rank) {
     if (rank == kRanks - 1) std::this_thread::sleep_for(milliseconds(30));
     ++arrived;
-    absl::Status passed = group.Barrier(rank);
+    absl::Status passed = group.Barrier();
     EXPECT_EQ(arrived.load(), kRanks);
     return passed;
   });
@@ -144,7 +141,7 @@ TEST(LocalGroupTest, ManyCollectivesInARow) {
             return absl::InternalError("wrong sum");
           }
         }
-        absl::Status barrier = group.Barrier(rank);
+        absl::Status barrier = group.Barrier();
         if (!barrier.ok()) return barrier;
       }
       return absl::OkStatus();
@@ -161,7 +158,7 @@ TEST(LocalGroupTest, AbortWakesBlockedRanksWithItsReason) {
   for (int rank = 0; rank < kRanks - 1; ++rank) {  // the last one never comes
     threads.emplace_back([&, rank] {
       float value = 1;
-      statuses[rank] = rank == 0 ? group.Barrier(rank) : group.communicator(rank)->AllReduceSum(&value, 1, nullptr);
+      statuses[rank] = rank == 0 ? group.Barrier() : group.communicator(rank)->AllReduceSum(&value, 1, nullptr);
     });
   }
   std::this_thread::sleep_for(milliseconds(20));
@@ -176,7 +173,7 @@ TEST(LocalGroupTest, AbortWakesBlockedRanksWithItsReason) {
   float value = 1;
   EXPECT_EQ(group.communicator(3)->AllReduceSum(&value, 1, nullptr), absl::AbortedError("rank 3 lost its device"));
   EXPECT_EQ(group.communicator(3)->Broadcast(&value, 1, nullptr).code(), absl::StatusCode::kAborted);
-  EXPECT_EQ(group.Barrier(3).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(group.Barrier().code(), absl::StatusCode::kAborted);
   EXPECT_EQ(value, 1);
 }
 
@@ -219,16 +216,16 @@ TEST(LocalGroupTest, AbortAtAnyMomentPartsNoCollective) {
 
 TEST(LocalGroupTest, AbortFromManyThreadsKeepsOneReason) {
   LocalGroup group(2);
-  std::thread waiter([&] { EXPECT_EQ(group.Barrier(0).code(), absl::StatusCode::kAborted); });
+  std::thread waiter([&] { EXPECT_EQ(group.Barrier().code(), absl::StatusCode::kAborted); });
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) {
     threads.emplace_back([&, i] { group.Abort("reason " + std::to_string(i)); });
   }
   for (std::thread& thread : threads) thread.join();
   waiter.join();
-  const std::string first(group.Barrier(0).message());
+  const std::string first(group.Barrier().message());
   EXPECT_THAT(first, HasSubstr("reason "));
-  EXPECT_EQ(group.Barrier(1).message(), first);
+  EXPECT_EQ(group.Barrier().message(), first);
 }
 
 }  // namespace

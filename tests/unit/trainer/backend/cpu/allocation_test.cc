@@ -115,14 +115,14 @@ TEST(CpuAllocationTest, StepsAllocateNothing) {
         std::vector<float> losses(kSteps);
         LENET_RETURN_IF_ERROR(engine->Broadcast());
         LENET_RETURN_IF_ERROR(engine->WarmUp());
-        LENET_RETURN_IF_ERROR(group.Barrier(rank));
+        LENET_RETURN_IF_ERROR(group.Barrier());
         if (rank == 0) before = allocations.load();
-        LENET_RETURN_IF_ERROR(group.Barrier(rank));
+        LENET_RETURN_IF_ERROR(group.Barrier());
         LENET_RETURN_IF_ERROR(
             RunChunks(engine.get(), /*chunks=*/4, {.indices = indices, .learning_rates = rates}, losses));
-        LENET_RETURN_IF_ERROR(group.Barrier(rank));
+        LENET_RETURN_IF_ERROR(group.Barrier());
         if (rank == 0) after = allocations.load();
-        return group.Barrier(rank);
+        return group.Barrier();
       });
       ASSERT_TRUE(status.ok()) << status;
       ASSERT_GT(before.load(), 0);
