@@ -6,13 +6,14 @@ usage() {
   cat <<'EOF'
 Usage: tests/run.sh [--fast] [CTEST_ARGUMENT...]
   --fast            the plain build and its tests alone; without: also ThreadSanitizer, AddressSanitizer with
-                    UndefinedBehaviorSanitizer, and clang's thread-safety analysis
+                    UndefinedBehaviorSanitizer, clang's thread-safety analysis, and a short fuzzing
   CTEST_ARGUMENT    for the plain build's tests: -R Reference, --rerun-failed, ...; implies --fast
 EOF
 }
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 jobs=$(nproc)
+fuzz_seconds=15
 fast=no
 case "${1-}" in
   -h | --help) usage; exit 0 ;;
@@ -55,6 +56,18 @@ count_skipped() {
   grep -cE '\*\*\*Skipped' "$1" || true
 }
 
+# fuzz NAME EXECUTABLE SEEDS: a short run from the seeds; what breaks it is left in build/.
+fuzz() {
+  local corpus log=build/$1.log status=0
+  echo "== fuzz: $1"
+  corpus=$(mktemp -d)
+  "build/fuzz/$2" -max_len=4096 -max_total_time="$fuzz_seconds" -artifact_prefix=build/ "$corpus" "$3" >"$log" 2>&1 ||
+    status=$?
+  rm -rf "$corpus"
+  [ "$status" -eq 0 ] || { failed=yes; tail -n 40 "$log"; }
+  note "$1" "$(grep -E '^Done [0-9]+ runs' "$log" || echo "failed"), ${SECONDS} s since the start"
+}
+
 deploy/install-deps.sh
 mkdir -p build
 
@@ -78,8 +91,10 @@ if [ "$fast" = no ]; then
   if deploy/install-deps.sh --dev; then
     build clang-tsa lenetd lenetctl lenet_cpu
     note clang-tsa "compiled without a thread-safety error, ${SECONDS} s since the start"
+    build fuzz fuzzers
+    fuzz idx_fuzz tests/unit/trainer/data/idx_fuzz tests/data/idx
   else
-    note clang-tsa "left out: clang could not be installed"
+    note clang-tsa "left out, and the fuzzing too: clang could not be installed"
   fi
 fi
 
