@@ -288,6 +288,7 @@ void RankWorker::Save(Checkpoint checkpoint, uint64_t checksum) {
   const absl::StatusOr<int64_t> bytes =
       made.ok() ? SaveCheckpoint(path, run_->net(), plan_.spec.optimizer, checkpoint) : made;
   if (!bytes.ok()) {
+    run_->result.save = bytes.status();
     run_->observer()->OnWarning(
         absl::StrCat("the checkpoint of step ", checkpoint.step, " was not saved: ", bytes.status().message()));
     return;

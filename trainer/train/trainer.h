@@ -39,6 +39,7 @@ struct TrainResult {
   std::vector<uint64_t> rank_checksums;  // of each rank's parameters at the end; empty if kAborted or kFailed
   std::optional<Evaluation> evaluation;  // the last one
   std::optional<RankFailure> failure;    // if kFailed
+  absl::Status save;                     // why the last state was not saved, where it was to be
 };
 
 struct TrainJob {
@@ -59,7 +60,8 @@ struct TrainJob {
 // aborted.
 //
 // The end of a job that was not stopped in time is saved as step-<10 digits>.safetensors in the checkpoint folder,
-// after the ranks' weights have been compared. What fails in saving is a warning and leaves the job's end as it is.
+// after the ranks' weights have been compared. What fails in saving is a warning and TrainResult::save, and leaves the
+// job's end as it is.
 TrainResult Train(const TrainJob& job, RankGroup* group, const StopRequest* stop, TrainObserver* observer);
 
 }  // namespace lenet

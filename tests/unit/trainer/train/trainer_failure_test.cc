@@ -212,6 +212,7 @@ TEST(TrainerFailureTest, ASaveThatFailsIsAWarning) {
   EXPECT_EQ(outcome.result.end, TrainEnd::kCompleted);
   ASSERT_EQ(outcome.recording.warnings.size(), 1u);
   EXPECT_THAT(outcome.recording.warnings[0], HasSubstr("the checkpoint of step 120 was not saved: "));
+  EXPECT_FALSE(outcome.result.save.ok());
   EXPECT_THAT(outcome.recording.warnings[0], HasSubstr("file"));
   EXPECT_THAT(outcome.recording.checkpoints, IsEmpty());
 }
