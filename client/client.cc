@@ -40,9 +40,12 @@ absl::Status FromGrpc(const grpc::Status& status) {
 absl::Status Cancelled() { return absl::CancelledError("cancelled"); }
 
 absl::Status NoConnection(absl::Duration time) {
-  return absl::UnavailableError(
-      absl::StrCat("no connection within ", absl::FormatDuration(absl::Ceil(time, absl::Milliseconds(1)))));
+  // At least one: what is left of a very short time may be none.
+  const absl::Duration rounded = std::max(absl::Ceil(time, absl::Milliseconds(1)), absl::Milliseconds(1));
+  return absl::UnavailableError(absl::StrCat("no connection within ", absl::FormatDuration(rounded)));
 }
+
+absl::Status LogEnded() { return absl::OutOfRangeError("the job's log has ended"); }
 
 absl::Duration LongerPause(absl::Duration pause) { return std::min(2 * pause, kLongestPause); }
 
@@ -169,12 +172,14 @@ std::unique_ptr<RecordStream> Client::StreamMetrics(v1::StreamMetricsRequest req
   return std::unique_ptr<RecordStream>(new RecordStream(this, std::move(request)));
 }
 
-// One StreamMetrics call. `pending` is the one operation in the queue; there is none between a batch and the next Read.
+// One StreamMetrics call, and the GetJob that may follow it. `pending` is the one operation in the queue; there is none
+// between a batch and the next Read.
 struct RecordStream::Call {
-  enum class Operation { kNone, kStart, kRead, kFinish };
+  enum class Operation { kNone, kStart, kRead, kFinish, kGetJob };
 
   ~Call() {
     context.TryCancel();
+    job_context.TryCancel();
     queue.Shutdown();
     void* tag;
     bool ok;
@@ -190,15 +195,26 @@ struct RecordStream::Call {
     pending = Operation::kFinish;
     reader->Finish(&status, nullptr);
   }
+  void GetJob(v1::TrainingService::Stub* stub, const std::string& job_id, absl::Time deadline) {
+    pending = Operation::kGetJob;
+    job_context.set_deadline(absl::ToChronoTime(deadline));
+    v1::GetJobRequest request;
+    request.set_job_id(job_id);
+    job_reader = stub->AsyncGetJob(&job_context, request, &queue);
+    job_reader->Finish(&job_response, &status, nullptr);
+  }
 
   grpc::ClientContext context;
+  grpc::ClientContext job_context;
   grpc::CompletionQueue queue;
   std::unique_ptr<grpc::ClientAsyncReader<v1::StreamMetricsResponse>> reader;
   Operation pending = Operation::kNone;
   absl::Time opened_at;
   absl::Time started_at = absl::InfiniteFuture();  // when the request went out
   v1::StreamMetricsResponse response;
-  grpc::Status status;
+  std::unique_ptr<grpc::ClientAsyncResponseReader<v1::GetJobResponse>> job_reader;
+  v1::GetJobResponse job_response;
+  grpc::Status status;  // of the operation that ended last
 };
 
 RecordStream::RecordStream(const Client* client, v1::StreamMetricsRequest request)
@@ -217,6 +233,7 @@ void RecordStream::Open(absl::Time now) {
   call_->reader->StartCall(nullptr);
 }
 
+// `status` OK: the server ended the stream, and there is more to come.
 void RecordStream::OnCallEnd(const absl::Status& status, absl::Time now) {
   call_.reset();
   if (!status.ok() && (!absl::IsUnavailable(status) || !client_->ever_connected_)) {
@@ -237,9 +254,22 @@ void RecordStream::OnCallEnd(const absl::Status& status, absl::Time now) {
   retry_at_ = now + pause_;
 }
 
+void RecordStream::OnJob(const v1::Job& job, absl::Time now) {
+  const bool ended = job.state() == v1::SUCCEEDED || job.state() == v1::FAILED || job.state() == v1::STOPPED;
+  // The job may have ended since the stream did, and then its last records are still to be read.
+  if (ended && job.last_sequence() <= last_sequence_) {
+    call_.reset();
+    lost_at_ = absl::InfiniteFuture();
+    error_ = LogEnded();
+  } else {
+    OnCallEnd(absl::OkStatus(), now);
+  }
+}
+
 // The call is on its way or open, and nothing has come from it.
 void RecordStream::CheckConnection(absl::Time now) {
   const ClientOptions& options = client_->options_;
+  if (call_->pending == Call::Operation::kGetJob) return;
   if (now >= call_->started_at) {
     // An open stream of a quiet job says nothing: that it lasts shows that the server has taken it.
     if (now - call_->started_at >= absl::Seconds(1)) lost_at_ = absl::InfiniteFuture();
@@ -250,12 +280,40 @@ void RecordStream::CheckConnection(absl::Time now) {
   }
 }
 
+void RecordStream::OnEvent(bool ok, absl::Time now) {
+  switch (call_->pending) {
+    case Call::Operation::kStart:
+      if (!ok) return call_->Finish();
+      client_->ever_connected_ = true;
+      call_->started_at = now;
+      return call_->Read();
+    case Call::Operation::kRead:
+      if (!ok) return call_->Finish();
+      lost_at_ = absl::InfiniteFuture();
+      batch_.Swap(&call_->response);
+      next_in_batch_ = 0;
+      call_->pending = Call::Operation::kNone;
+      return;
+    case Call::Operation::kFinish:
+      if (!call_->status.ok()) return OnCallEnd(FromGrpc(call_->status), now);
+      // Without the terminal record: the server goes, or the first record wanted is beyond the end of the log.
+      return call_->GetJob(client_->stub_.get(), request_.job_id(), now + client_->options_.timeout);
+    case Call::Operation::kGetJob: {
+      const absl::Status status = FromGrpc(call_->status);
+      if (status.ok()) return OnJob(call_->job_response.job(), now);
+      return OnCallEnd(absl::IsDeadlineExceeded(status) ? absl::UnavailableError(status.message()) : status, now);
+    }
+    case Call::Operation::kNone:
+      return;
+  }
+}
+
 absl::StatusOr<std::optional<v1::MetricRecord>> RecordStream::Next(absl::Time until) {
   while (error_.ok()) {
     if (next_in_batch_ < batch_.records_size()) {
       v1::MetricRecord record = std::move(*batch_.mutable_records(next_in_batch_++));
       last_sequence_ = record.sequence();
-      if (record.has_terminal()) error_ = absl::OutOfRangeError("the job's log has ended");
+      if (record.has_terminal()) error_ = LogEnded();
       return std::optional<v1::MetricRecord>(std::move(record));
     }
     if (client_->cancelled()) {
@@ -281,20 +339,7 @@ absl::StatusOr<std::optional<v1::MetricRecord>> RecordStream::Next(absl::Time un
       if (error_.ok() && now >= until) return std::optional<v1::MetricRecord>();
       continue;
     }
-    if (call_->pending == Call::Operation::kFinish) {
-      OnCallEnd(FromGrpc(call_->status), now);
-    } else if (!ok) {
-      call_->Finish();
-    } else if (call_->pending == Call::Operation::kStart) {
-      client_->ever_connected_ = true;
-      call_->started_at = now;
-      call_->Read();
-    } else {
-      lost_at_ = absl::InfiniteFuture();
-      batch_.Swap(&call_->response);
-      next_in_batch_ = 0;
-      call_->pending = Call::Operation::kNone;
-    }
+    OnEvent(ok, now);
   }
   return error_;
 }

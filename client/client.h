@@ -44,9 +44,11 @@ class RecordStream {
   RecordStream& operator=(const RecordStream&) = delete;
 
   // The next record. Waits for it until `until`, then gives nothing. The record with `terminal` is the last; a call
-  // after it gives OUT_OF_RANGE. When the connection is lost the stream opens another one by itself and goes on behind
-  // the last record that it gave. UNAVAILABLE: there was no server to begin with, or none for `reconnect_timeout`.
-  // Other errors are the server's: NOT_FOUND, INVALID_ARGUMENT. After an error every call gives the same error.
+  // after it gives OUT_OF_RANGE, and so does the first one where an ended job has no records from the first wanted on.
+  // When the connection is lost, or the server ends the stream before the job's log, the stream opens another one by
+  // itself and goes on behind the last record that it gave. UNAVAILABLE: there was no server to begin with, or none for
+  // `reconnect_timeout`. Other errors are the server's: NOT_FOUND, INVALID_ARGUMENT. After an error every call gives
+  // the same error.
   absl::StatusOr<std::optional<v1::MetricRecord>> Next(absl::Time until);
 
   // False while a lost connection is being restored.
@@ -62,7 +64,9 @@ class RecordStream {
   RecordStream(const Client* client, v1::StreamMetricsRequest request);
 
   void Open(absl::Time now);
+  void OnEvent(bool ok, absl::Time now);
   void OnCallEnd(const absl::Status& status, absl::Time now);
+  void OnJob(const v1::Job& job, absl::Time now);
   void CheckConnection(absl::Time now);
 
   const Client* const client_;

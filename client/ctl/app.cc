@@ -38,9 +38,9 @@ int RunApp(const std::vector<std::string>& arguments, const std::string& server,
            Output* output) {
   CommandLine command_line;
   command_line.client.cancelled = cancelled;
-  if (const std::optional<int> code = ParseCommandLine(arguments, server, output, &command_line)) return *code;
-  const int code = RunCommand(command_line, output);
-  if (output->ok()) return code;
+  std::optional<int> code = ParseCommandLine(arguments, server, output, &command_line);
+  if (!code) code = RunCommand(command_line, output);
+  if (output->ok()) return *code;
   output->WriteError("lenetctl: cannot write to standard output\n");
   return kError;
 }

@@ -7,7 +7,6 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "client/ctl/exit_code.h"
@@ -27,8 +26,7 @@ std::string CheckAddress(const std::string& address) {
   if (absl::StartsWith(address, "unix:")) return "";
   const size_t colon = address.rfind(':');
   int port = 0;
-  if (colon == std::string::npos || colon == 0 || !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 1 ||
-      port > 65535) {
+  if (colon == std::string::npos || colon == 0 || !ParseNumber(address.substr(colon + 1), &port, 1, 65535).empty()) {
     return absl::StrCat("server address \"", address, "\" is not HOST:PORT with a port from 1 to 65535");
   }
   const std::string host = address.substr(0, colon);
@@ -73,24 +71,15 @@ void AddNames(CLI::App* command, const std::string& flag, const google::protobuf
   });
 }
 
-// Whole numbers of at least `least`.
-template <typename Int>
-CLI::Validator AtLeast(Int least) {
-  return CLI::Range(least, std::numeric_limits<Int>::max()).description("");
-}
-
 CLI::Option* AddSeconds(CLI::App* command, const std::string& flag, absl::Duration* duration, const std::string& help) {
-  return command
-      ->add_option_function<double>(
-          flag,
-          [=](double seconds) {
-            if (!(seconds > 0) || !std::isfinite(seconds)) {
-              throw CLI::ValidationError(flag, absl::StrCat(seconds, " is not a number of seconds above 0"));
-            }
-            *duration = absl::Seconds(seconds);
-          },
-          help)
-      ->type_name("SECONDS");
+  return AddValue(command, flag, "SECONDS", help, [=](const std::string& text) {
+    double seconds;
+    if (!ParseNumber(text, &seconds).empty() || !(seconds >= 0.001) || !std::isfinite(seconds)) {
+      return absl::StrCat("\"", text, "\" is not a time of at least 0.001 seconds");
+    }
+    *duration = absl::Seconds(seconds);
+    return std::string();
+  });
 }
 
 // What the options are bound to while they are parsed.
@@ -99,19 +88,21 @@ struct Bindings {
   std::string name;
   std::string request_id;
   SpecFlags spec;
-  uint64_t from = 0;
-  int32_t every = 0;
+  std::optional<uint64_t> from;
+  std::optional<int32_t> every;
   std::vector<int32_t> ranks;
   std::vector<v1::RecordKind> kinds;
-  int64_t limit = 50;
+  std::optional<int64_t> limit;
 };
 
+void AddJobId(CLI::App* command, CommandLine* result) {
+  AddText(command, "ID", "", "The job's id", &result->job_id)->required();
+}
+
 void AddFollowOptions(CLI::App* command, Bindings* bindings, CommandLine* result) {
-  command
-      ->add_option("--every", bindings->every,
-                   "Print the losses of every N-th step; default: about 50 steps, on a terminal none, with --json all")
-      ->type_name("N")
-      ->check(AtLeast(int32_t{1}));
+  AddNumber(command, "--every",
+            "Print the losses of every N-th step; default: about 50 steps, on a terminal none, with --json all",
+            &bindings->every, int32_t{1});
   AddSeconds(command, "--reconnect-timeout", &result->client.reconnect_timeout,
              "How long to try to get a lost connection back; default 60");
 }
@@ -120,11 +111,9 @@ void AddSubmit(CLI::App* app, Bindings* bindings, CommandLine* result) {
   CLI::App* command = app->add_subcommand("submit", "Queue a job and follow it to its end");
   command->footer(kFooter);
   bindings->spec.AddTo(command);
-  command->add_option("--name", bindings->name, "Your own words for the job, at most 64 bytes")->type_name("TEXT");
-  command
-      ->add_option("--request-id", bindings->request_id,
-                   "Makes repeating the command safe: one job for one id. Default: a random one")
-      ->type_name("ID");
+  AddText(command, "--name", "TEXT", "Your own words for the job, at most 64 bytes", &bindings->name);
+  AddText(command, "--request-id", "ID", "Makes repeating the command safe: one job for one id. Default: a random one",
+          &bindings->request_id);
   command->add_flag("--detach", result->detach, "Print the job's id alone (with --json: the job) and do not follow it");
   AddFollowOptions(command, bindings, result);
   command->callback([result] { result->command = Command::kSubmit; });
@@ -133,9 +122,8 @@ void AddSubmit(CLI::App* app, Bindings* bindings, CommandLine* result) {
 void AddWatch(CLI::App* app, Bindings* bindings, CommandLine* result) {
   CLI::App* command = app->add_subcommand("watch", "Follow a job from its first record to its end");
   command->footer(kFooter);
-  command->add_option("ID", result->job_id, "The job's id")->required();
-  AddUnsigned(command, "--from", "Sequence of the first record wanted; default 1: the whole log",
-              [bindings](uint64_t from) { bindings->from = from; });
+  AddJobId(command, result);
+  AddNumber(command, "--from", "Sequence of the first record wanted; default 1: the whole log", &bindings->from);
   AddIntList(command, "--ranks", "RANK,...", "Ranks whose step losses are wanted; default all", &bindings->ranks);
   AddNames(command, "--kinds", v1::RecordKind_descriptor(), &bindings->kinds, "Records wanted, default all");
   AddFollowOptions(command, bindings, result);
@@ -145,17 +133,15 @@ void AddWatch(CLI::App* app, Bindings* bindings, CommandLine* result) {
 void AddOthers(CLI::App* app, Bindings* bindings, CommandLine* result) {
   CLI::App* list = app->add_subcommand("list", "List jobs, newest first");
   AddNames(list, "--state", v1::JobState_descriptor(), &result->states, "States wanted, default all");
-  list->add_option("--limit", bindings->limit, "At most so many jobs; 0: all; default 50")
-      ->type_name("N")
-      ->check(AtLeast(int64_t{0}));
+  AddNumber(list, "--limit", "At most so many jobs; 0: all; default 50", &bindings->limit, int64_t{0});
   list->callback([result] { result->command = Command::kList; });
 
   CLI::App* show = app->add_subcommand("show", "Show a job");
-  show->add_option("ID", result->job_id, "The job's id")->required();
+  AddJobId(show, result);
   show->callback([result] { result->command = Command::kShow; });
 
   CLI::App* stop = app->add_subcommand("stop", "End a job early: finish the step, save a checkpoint, stop");
-  stop->add_option("ID", result->job_id, "The job's id")->required();
+  AddJobId(stop, result);
   stop->add_flag("--abort", result->abort, "At once, saving nothing");
   stop->add_flag("--wait", result->wait, "Return once the job has ended; as long as that takes, or --timeout if given");
   stop->callback([result] { result->command = Command::kStop; });
@@ -174,11 +160,12 @@ void Finish(const Bindings& bindings, CommandLine* result) {
   result->start.set_name(bindings.name);
   result->start.set_request_id(bindings.request_id);
   *result->start.mutable_spec() = bindings.spec.ToSpec();
-  result->stream.set_from_sequence(bindings.from);
-  result->stream.set_every_n_steps(bindings.every);
+  result->stream.set_from_sequence(bindings.from.value_or(0));
+  result->stream.set_every_n_steps(bindings.every.value_or(0));
   for (int32_t rank : bindings.ranks) result->stream.add_ranks(rank);
   for (v1::RecordKind kind : bindings.kinds) result->stream.add_kinds(kind);
-  result->limit = bindings.limit > 0 ? bindings.limit : std::numeric_limits<int64_t>::max();
+  const int64_t limit = bindings.limit.value_or(50);
+  result->limit = limit > 0 ? limit : std::numeric_limits<int64_t>::max();
 }
 
 }  // namespace
@@ -196,8 +183,8 @@ std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, c
   app.set_version_flag("--version", std::string("lenetctl " LENET_VERSION));
   bindings.server = server.empty() ? result.client.address : server;
   CLI::Option* server_option =
-      app.add_option("--server", bindings.server, "The server's address; default: LENET_SERVER, or 127.0.0.1:50051")
-          ->type_name("HOST:PORT");
+      AddText(&app, "--server", "HOST:PORT", "The server's address; default: LENET_SERVER, or 127.0.0.1:50051",
+              &bindings.server);
   CLI::Option* timeout_option = AddSeconds(&app, "--timeout", &result.client.timeout, "Bound of each call; default 10");
   app.add_flag("--json", result.json, "One JSON object a line on standard output, and nothing else");
   AddSubmit(&app, &bindings, &result);
@@ -210,6 +197,8 @@ std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, c
   };
   for (const std::string& argument : arguments) {
     if (!IsUtf8(argument)) return usage_error(absl::StrCat("argument \"", argument, "\" is not UTF-8"));
+    const std::string error = CheckForm(app, argument);
+    if (!error.empty()) return usage_error(error);
   }
   try {
     // CLI11 takes its arguments last first.

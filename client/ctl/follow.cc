@@ -1,6 +1,7 @@
 #include "client/ctl/follow.h"
 
 #include <memory>
+#include <optional>
 #include <random>
 #include <utility>
 
@@ -29,19 +30,32 @@ std::string RandomRequestId() {
   return absl::StrFormat("lenetctl-%08x%08x%08x%08x", random(), random(), random(), random());
 }
 
-absl::StatusOr<std::string> ChooseDataset(const Client& client) {
+// Sets `*name`, or reports why there is none and gives the exit code.
+std::optional<int> ChooseDataset(const Client& client, Output* output, std::string* name) {
   absl::StatusOr<std::vector<v1::DatasetInfo>> datasets = client.ListDatasets();
-  if (!datasets.ok()) return datasets.status();
+  if (!datasets.ok()) return ReportError(client, datasets.status(), output);
   std::vector<std::string> names;
   for (const v1::DatasetInfo& dataset : *datasets) {
     if (!dataset.valid()) continue;
-    if (dataset.name() == kDefaultDataset) return std::string(kDefaultDataset);
+    if (dataset.name() == kDefaultDataset) {
+      names = {kDefaultDataset};
+      break;
+    }
     names.push_back(dataset.name());
   }
-  if (names.size() == 1) return names[0];
-  if (names.empty()) return absl::NotFoundError("there is no valid data set; lenetctl datasets says more");
-  return absl::InvalidArgumentError(absl::StrCat("there is no data set ", kDefaultDataset,
-                                                 ", so --dataset must name one of ", absl::StrJoin(names, ", ")));
+  if (names.size() == 1) {
+    *name = names[0];
+    return std::nullopt;
+  }
+  const std::string server = Printable(client.options().address);
+  if (names.empty()) {
+    output->WriteError(
+        absl::StrCat("lenetctl: the server ", server, " has no valid data set; lenetctl datasets says more\n"));
+    return kError;
+  }
+  output->WriteError(absl::StrCat("lenetctl: the server ", server, " has no data set ", kDefaultDataset,
+                                  ", so --dataset must name one of ", Printable(absl::StrJoin(names, ", ")), "\n"));
+  return kUsage;
 }
 
 void ReportDetached(const std::string& job_id, const CommandLine& command_line, Output* output) {
@@ -66,6 +80,20 @@ int ReportEnd(const std::string& job_id, const v1::Terminal& terminal, Output* o
   return kJobFailed;
 }
 
+// The job ended before the first record wanted.
+int ReportNoRecords(const Client& client, const std::string& job_id, uint64_t from, Output* output) {
+  absl::StatusOr<v1::Job> job = client.GetJob(job_id);
+  if (!job.ok()) return ReportError(client, job.status(), output);
+  output->WriteError(Printable(absl::StrCat("lenetctl: job ", job_id, " has ended (", StateName(job->state()),
+                                            ") and has no records from ", from, " on")) +
+                     "\n");
+  v1::Terminal terminal;
+  terminal.set_state(job->state());
+  terminal.set_reason(job->reason());
+  if (job->has_failure()) *terminal.mutable_failure() = job->failure();
+  return ReportEnd(job_id, terminal, output);
+}
+
 int Follow(const Client& client, const v1::Job& job, const CommandLine& command_line, Output* output) {
   v1::StreamMetricsRequest request = command_line.stream;
   request.set_job_id(job.id());
@@ -80,6 +108,9 @@ int Follow(const Client& client, const v1::Job& job, const CommandLine& command_
     absl::StatusOr<std::optional<v1::MetricRecord>> record = stream->Next(now + kTick);
     if (!record.ok()) {
       view->Close();
+      if (absl::IsOutOfRange(record.status())) {
+        return ReportNoRecords(client, job.id(), stream->last_sequence() + 1, output);
+      }
       if (absl::IsCancelled(record.status())) ReportDetached(job.id(), command_line, output);
       return ReportError(client, record.status(), output);
     }
@@ -106,9 +137,8 @@ int Submit(const Client& client, const CommandLine& command_line, Output* output
   v1::StartRequest request = command_line.start;
   if (request.request_id().empty()) request.set_request_id(RandomRequestId());
   if (request.spec().dataset().empty()) {
-    absl::StatusOr<std::string> dataset = ChooseDataset(client);
-    if (!dataset.ok()) return ReportError(client, dataset.status(), output);
-    request.mutable_spec()->set_dataset(*std::move(dataset));
+    const std::optional<int> code = ChooseDataset(client, output, request.mutable_spec()->mutable_dataset());
+    if (code) return *code;
   }
   absl::StatusOr<v1::Job> job = client.Start(request);
   if (absl::IsCancelled(job.status())) {

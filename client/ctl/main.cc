@@ -1,6 +1,8 @@
+#include <fcntl.h>
 #include <locale.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <exception>
@@ -28,9 +30,19 @@ void HandleInterrupt() {
   sigaction(SIGINT, &action, nullptr);
 }
 
+// A standard descriptor that is closed would become one of a connection's. In place of it stands one that cannot be
+// used as it would be, so that output that goes nowhere is still an error.
+void OccupyStandardDescriptors() {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    // Opening takes the lowest free one.
+    if (fcntl(descriptor, F_GETFD) == -1) open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  OccupyStandardDescriptors();
   // There is no other thread yet.
   // NOLINTBEGIN(concurrency-mt-unsafe)
   // For the widths of characters; UTF-8 even where the environment names no locale.

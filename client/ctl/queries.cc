@@ -1,5 +1,6 @@
 #include "client/ctl/queries.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
@@ -11,32 +12,63 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "client/ctl/exit_code.h"
 #include "client/ctl/json.h"
 #include "client/ctl/report.h"
 #include "client/ctl/table.h"
 #include "client/ctl/text.h"
-#include "google/protobuf/text_format.h"
 
 namespace lenet::ctl {
 namespace {
 
 constexpr Table::Align kRight = Table::Align::kRight;
 
-std::string Count(int64_t value) { return value == 0 ? "" : FormatCount(value); }
+std::string Count(int64_t value, const char* unit = "") {
+  return value == 0 ? "" : absl::StrCat(FormatCount(value), unit);
+}
 
 std::string Time(const google::protobuf::Timestamp& time) {
   return time.seconds() == 0 && time.nanos() == 0 ? "" : FormatTime(time);
 }
 
-// "kind: SGD momentum: 0.9".
-std::string OneLine(const google::protobuf::Message& message) {
-  google::protobuf::TextFormat::Printer printer;
-  printer.SetSingleLineMode(true);
-  std::string text;
-  printer.PrintToString(message, &text);
-  absl::StripTrailingAsciiWhitespace(&text);
+// "one-cycle" for ONE_CYCLE, as the flags have it.
+std::string KindName(const std::string& name) { return absl::StrReplaceAll(absl::AsciiStrToLower(name), {{"_", "-"}}); }
+
+// "sgd, momentum 0.9, nesterov".
+std::string Describe(const v1::Optimizer& optimizer) {
+  std::string text = KindName(v1::Optimizer::Kind_Name(optimizer.kind()));
+  if (optimizer.has_momentum()) absl::StrAppend(&text, ", momentum ", FormatExact(optimizer.momentum()));
+  if (optimizer.nesterov()) absl::StrAppend(&text, ", nesterov");
+  if (optimizer.has_beta1()) absl::StrAppend(&text, ", beta1 ", FormatExact(optimizer.beta1()));
+  if (optimizer.has_beta2()) absl::StrAppend(&text, ", beta2 ", FormatExact(optimizer.beta2()));
+  if (optimizer.has_epsilon()) absl::StrAppend(&text, ", epsilon ", FormatExact(optimizer.epsilon()));
+  const double decay = optimizer.weight_decay();
+  if (decay > 0) absl::StrAppend(&text, ", weight decay ", FormatExact(decay));
   return text;
+}
+
+// "linear, warm-up 0.2".
+std::string Describe(const v1::Schedule& schedule) {
+  std::string text = KindName(v1::Schedule::Kind_Name(schedule.kind()));
+  const double warmup = schedule.warmup_fraction();
+  if (warmup > 0) absl::StrAppend(&text, ", warm-up ", FormatExact(warmup));
+  const double final_fraction = schedule.final_fraction();
+  if (final_fraction > 0) absl::StrAppend(&text, ", final fraction ", FormatExact(final_fraction));
+  if (schedule.has_gamma()) absl::StrAppend(&text, ", gamma ", FormatExact(schedule.gamma()));
+  if (schedule.has_step_epochs()) absl::StrAppend(&text, ", step epochs ", schedule.step_epochs());
+  if (schedule.has_peak_fraction()) absl::StrAppend(&text, ", peak fraction ", FormatExact(schedule.peak_fraction()));
+  if (schedule.has_initial_divisor()) {
+    absl::StrAppend(&text, ", initial divisor ", FormatExact(schedule.initial_divisor()));
+  }
+  if (schedule.has_final_divisor()) absl::StrAppend(&text, ", final divisor ", FormatExact(schedule.final_divisor()));
+  return text;
+}
+
+// What is known of `parts`, with commas between.
+std::string Known(std::vector<std::string> parts) {
+  parts.erase(std::remove(parts.begin(), parts.end(), ""), parts.end());
+  return absl::StrJoin(parts, ", ");
 }
 
 // {"a": "1", "b": "2"} as "a 1, b 2".
@@ -58,19 +90,21 @@ int64_t Epochs(const v1::ResolvedSpec& resolved) {
 
 void AddResolved(const v1::Job& job, FieldList* fields) {
   const v1::ResolvedSpec& resolved = job.resolved();
-  fields->Add("net", absl::StrCat(resolved.net(), ", ", FormatCount(resolved.parameters()), " parameters, ",
-                                  resolved.classes(), " classes"));
+  fields->Add("net", Known({resolved.net(), Count(resolved.parameters(), " parameters"),
+                            Count(resolved.classes(), " classes")}));
   fields->Add("images", absl::StrCat(FormatCount(resolved.train_images()), " to train, ",
                                      FormatCount(resolved.test_images()), " to test"));
-  fields->Add("backend", absl::StrCat(resolved.backend(), ", ", resolved.device_kind(), ", ", resolved.engine()));
-  fields->Add("ranks", absl::StrCat(resolved.ranks(), ", on devices ", absl::StrJoin(resolved.device_ids(), ",")));
+  fields->Add("backend", Known({resolved.backend(), resolved.device_kind(), resolved.engine()}));
+  const std::string devices = absl::StrJoin(resolved.device_ids(), ",");
+  fields->Add("ranks", absl::StrCat(resolved.ranks(), devices.empty() ? "" : ", on devices ", devices));
   fields->Add("batch", absl::StrCat(resolved.batch_size(), " a rank, ", resolved.global_batch_size(), " together"));
   fields->Add("steps", absl::StrCat(FormatCount(resolved.total_steps()), ", ", FormatCount(resolved.steps_per_epoch()),
                                     " an epoch"));
   fields->Add("dropped images", Count(resolved.dropped_images_per_epoch()));
-  fields->Add("optimizer", OneLine(resolved.optimizer()));
+  fields->Add("optimizer", Describe(resolved.optimizer()));
   fields->Add("learning rate", FormatShort(resolved.learning_rate()));
-  fields->Add("schedule", OneLine(resolved.schedule()));
+  fields->Add("schedule", Describe(resolved.schedule()));
+  fields->Add("clip norm", resolved.clip_norm() > 0 ? FormatExact(resolved.clip_norm()) : "none");
   fields->Add("seed", absl::StrCat(resolved.seed()));
   fields->Add("precision", resolved.precision() == v1::PRECISION_TF32 ? "tf32" : "fp32");
   fields->Add("versions", Versions(resolved.library_versions()));
@@ -89,11 +123,7 @@ std::string DescribeJob(const v1::Job& job) {
   fields.Add("ended", Time(job.ended_at()));
   fields.Add("attempt", job.attempt() > 1 ? absl::StrCat(job.attempt()) : "");
   fields.Add("dataset", job.spec().dataset());
-  if (job.has_resolved()) {
-    AddResolved(job, &fields);
-  } else {
-    fields.Add("spec", OneLine(job.spec()));
-  }
+  if (job.has_resolved()) AddResolved(job, &fields);
   const v1::Progress& progress = job.progress();
   fields.Add("step", progress.step() > 0 ? OfAll(progress.step(), job.resolved().total_steps()) : "");
   fields.Add("epoch", progress.step() > 0 ? OfAll(progress.epoch(), Epochs(job.resolved())) : "");

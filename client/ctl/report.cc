@@ -8,13 +8,14 @@ namespace lenet::ctl {
 
 int ReportError(const Client& client, const absl::Status& status, Output* output) {
   if (absl::IsCancelled(status)) return kInterrupted;
-  const std::string text = Printable(absl::StrCat(client.options().address, ": ", status.message()));
+  const std::string address = Printable(client.options().address);
+  const std::string text = Printable(status.message());
   const std::string code = absl::StatusCodeToString(status.code());
   if (absl::IsUnavailable(status)) {
-    output->WriteError(absl::StrCat("lenetctl: cannot reach the server ", text, " (", code, ")\n"));
+    output->WriteError(absl::StrCat("lenetctl: server ", address, " is not available: ", text, " (", code, ")\n"));
     return kUnreachable;
   }
-  output->WriteError(absl::StrCat("lenetctl: server ", text, " (", code, ")\n"));
+  output->WriteError(absl::StrCat("lenetctl: server ", address, ": ", text, " (", code, ")\n"));
   return absl::IsInvalidArgument(status) ? kUsage : kError;
 }
 

@@ -8,8 +8,8 @@
 
 namespace lenet::ctl {
 
-// Writes one line that names the server and what it, or the way to it, said. Gives the exit code. A call that was
-// cancelled writes nothing: the user knows.
+// An error of a call: writes one line that names the server and what it, or the way to it, said. Gives the exit code. A
+// call that was cancelled writes nothing: the user knows.
 int ReportError(const Client& client, const absl::Status& status, Output* output);
 
 }  // namespace lenet::ctl

@@ -2,7 +2,6 @@
 
 #include <map>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -17,19 +16,12 @@ void AddEnum(CLI::App* command, const std::string& flag, std::optional<Enum>* va
              const std::map<std::string, Enum>& kinds, const std::string& help, const std::string& group) {
   std::string names;
   for (const auto& [name, kind] : kinds) absl::StrAppend(&names, names.empty() ? "" : "|", name);
-  command
-      ->add_option_function<std::string>(
-          flag,
-          [=](const std::string& name) {
-            const auto found = kinds.find(name);
-            if (found == kinds.end()) {
-              throw CLI::ValidationError(flag, absl::StrCat("\"", name, "\" is none of ", names));
-            }
-            *value = found->second;
-          },
-          help)
-      ->type_name(names)
-      ->group(group);
+  AddValue(command, flag, names, help, [=](const std::string& name) {
+    const auto found = kinds.find(name);
+    if (found == kinds.end()) return absl::StrCat("\"", name, "\" is none of ", names);
+    *value = found->second;
+    return std::string();
+  })->group(group);
 }
 
 }  // namespace
@@ -48,7 +40,7 @@ std::string ParseInit(const std::string& text, v1::Init* init) {
     const std::vector<std::string> parts = absl::StrSplit(bounds, ',');
     float low;
     float high;
-    if (parts.size() == 2 && absl::SimpleAtof(parts[0], &low) && absl::SimpleAtof(parts[1], &high)) {
+    if (parts.size() == 2 && ParseNumber(parts[0], &low).empty() && ParseNumber(parts[1], &high).empty()) {
       init->set_kind(v1::Init::UNIFORM);
       init->set_low(low);
       init->set_high(high);
@@ -60,44 +52,28 @@ std::string ParseInit(const std::string& text, v1::Init* init) {
 
 void SpecFlags::AddTo(CLI::App* command) {
   const std::string what = "What to train";
-  command
-      ->add_option("--dataset", dataset_,
-                   "As `lenetctl datasets` names it; default: fashion-mnist if the server has it, else its only one")
-      ->type_name("NAME")
+  AddText(command, "--dataset", "NAME",
+          "As `lenetctl datasets` names it; default: fashion-mnist if the server has it, else its only one", &dataset_)
       ->group(what);
-  command->add_option("--net", net_, "lenet (default), lenet5-classic or lenet-caffe")->type_name("NAME")->group(what);
-  command
-      ->add_option_function<std::string>(
-          "--init",
-          [this](const std::string& text) {
-            const std::string error = ParseInit(text, &init_);
-            if (!error.empty()) throw CLI::ValidationError("--init", error);
-          },
-          "Initial weights; default kaiming-uniform, as PyTorch")
-      ->type_name("kaiming-uniform|xavier-uniform|uniform:LOW,HIGH")
+  AddText(command, "--net", "NAME", "lenet (default), lenet5-classic or lenet-caffe", &net_)->group(what);
+  AddValue(command, "--init", "kaiming-uniform|xavier-uniform|uniform:LOW,HIGH",
+           "Initial weights; default kaiming-uniform, as PyTorch",
+           [this](const std::string& text) { return ParseInit(text, &init_); })
       ->group(what);
-  AddUnsigned(command, "--seed", "Decides initial weights and sample order; default 1", [this](uint64_t seed) {
-    seed_ = seed;
-  })->group(what);
+  AddNumber(command, "--seed", "Decides initial weights and sample order; default 1", &seed_)->group(what);
 
   const std::string length = "Length and batch";
-  command->add_option("--epochs", epochs_, "Passes over the training set; default 10")->type_name("N")->group(length);
-  command->add_option("--max-steps", max_steps_, "Length in steps, instead of --epochs")->type_name("N")->group(length);
-  command->add_option("--batch-size", batch_size_, "Images a rank takes in a step; default 64")
-      ->type_name("N")
+  AddNumber(command, "--epochs", "Passes over the training set; default 10", &epochs_)->group(length);
+  AddNumber(command, "--max-steps", "Length in steps, instead of --epochs", &max_steps_)->group(length);
+  AddNumber(command, "--batch-size", "Images a rank takes in a step; default 64", &batch_size_)->group(length);
+  AddNumber(command, "--global-batch-size", "Images of all ranks together, instead", &global_batch_size_)
       ->group(length);
-  command->add_option("--global-batch-size", global_batch_size_, "Images of all ranks together, instead")
-      ->type_name("N")
-      ->group(length);
-  command
-      ->add_option("--evaluate-every", evaluate_every_,
-                   "Epochs from one evaluation to the next; default 1; 0: at the end alone")
-      ->type_name("N")
+  AddNumber(command, "--evaluate-every", "Epochs from one evaluation to the next; default 1; 0: at the end alone",
+            &evaluate_every_)
       ->group(length);
 
   const std::string where = "Where to train";
-  command->add_option("--ranks", ranks_, "Data-parallel ranks, one a device; default: one on every device")
-      ->type_name("N")
+  AddNumber(command, "--ranks", "Data-parallel ranks, one a device; default: one on every device", &ranks_)
       ->group(where);
   AddIntList(command, "--devices", "ID,...", "Devices by id, one a rank: 0,1; default: the server chooses", &devices_)
       ->group(where);
@@ -107,6 +83,12 @@ void SpecFlags::AddTo(CLI::App* command) {
 
   AddOptimizer(command);
   AddSchedule(command);
+
+  const std::string gradient = "Gradient";
+  AddNumber(command, "--clip-norm", "Bound on its 2-norm; default 1; 0: none", &clip_norm_)->group(gradient);
+  AddEnum<v1::NanPolicy>(command, "--nan-policy", &nan_policy_,
+                         {{"stop", v1::NAN_POLICY_STOP}, {"continue", v1::NAN_POLICY_CONTINUE}},
+                         "Whether a loss that is not finite fails the job; default stop", gradient);
 }
 
 void SpecFlags::AddOptimizer(CLI::App* command) {
@@ -115,32 +97,26 @@ void SpecFlags::AddOptimizer(CLI::App* command) {
       command, "--optimizer", &optimizer_,
       {{"sgd", v1::Optimizer::SGD}, {"adam", v1::Optimizer::ADAM}, {"adamw", v1::Optimizer::ADAMW}}, "Default sgd",
       group);
-  command->add_option("--momentum", momentum_, "sgd; in [0, 1); default 0 once any flag of this group is given")
-      ->type_name("X")
+  AddNumber(command, "--momentum", "sgd; in [0, 1); default 0 once any flag of this group is given", &momentum_)
       ->group(group);
-  command
-      ->add_flag_function(
-          "--nesterov,!--no-nesterov", [this](int64_t count) { nesterov_ = count > 0; },
-          "sgd; needs a momentum above 0")
-      ->group(group);
-  command->add_option("--weight-decay", weight_decay_, "At least 0; adamw: decoupled; default 0")
-      ->type_name("X")
-      ->group(group);
-  command->add_option("--beta1", beta1_, "adam, adamw; in [0, 1); default 0.9")->type_name("X")->group(group);
-  command->add_option("--beta2", beta2_, "adam, adamw; in [0, 1); default 0.999")->type_name("X")->group(group);
-  command->add_option("--epsilon", epsilon_, "adam, adamw; above 0; default 1e-8")->type_name("X")->group(group);
-  command->add_option("--clip-norm", clip_norm_, "Bound on the gradient's 2-norm; default 1; 0: none")
-      ->type_name("X")
-      ->group(group);
-  AddEnum<v1::NanPolicy>(command, "--nan-policy", &nan_policy_,
-                         {{"stop", v1::NAN_POLICY_STOP}, {"continue", v1::NAN_POLICY_CONTINUE}},
-                         "Whether a loss that is not finite fails the job; default stop", group);
+  const auto add_nesterov = [&](const std::string& flag, bool value, const std::string& help) {
+    return command
+        ->add_flag_function(
+            flag, [this, value](int64_t) { nesterov_ = value; }, help)
+        ->group(group);
+  };
+  CLI::Option* nesterov = add_nesterov("--nesterov", true, "sgd; needs a momentum above 0");
+  add_nesterov("--no-nesterov", false, "sgd; the default once any flag of this group is given")->excludes(nesterov);
+  AddNumber(command, "--weight-decay", "At least 0; adamw: decoupled; default 0", &weight_decay_)->group(group);
+  AddNumber(command, "--beta1", "adam, adamw; in [0, 1); default 0.9", &beta1_)->group(group);
+  AddNumber(command, "--beta2", "adam, adamw; in [0, 1); default 0.999", &beta2_)->group(group);
+  AddNumber(command, "--epsilon", "adam, adamw; above 0; default 1e-8", &epsilon_)->group(group);
 }
 
 void SpecFlags::AddSchedule(CLI::App* command) {
-  const std::string group = "Learning rate (with no schedule flag: linear decay to 0 after a warm-up over a fifth)";
-  command->add_option("--lr", learning_rate_, "Peak rate; default: follows the optimizer and the global batch")
-      ->type_name("X")
+  const std::string group =
+      "Learning rate (with none of these but --lr: linear decay to 0 after a warm-up over a fifth of the steps)";
+  AddNumber(command, "--lr", "Peak rate; default: follows the optimizer and the global batch", &learning_rate_)
       ->group(group);
   AddEnum<v1::Schedule::Kind>(command, "--schedule", &schedule_,
                               {{"constant", v1::Schedule::CONSTANT},
@@ -148,27 +124,20 @@ void SpecFlags::AddSchedule(CLI::App* command) {
                                {"cosine", v1::Schedule::COSINE},
                                {"linear", v1::Schedule::LINEAR},
                                {"one-cycle", v1::Schedule::ONE_CYCLE}},
-                              "Default constant once another schedule flag is given", group);
-  command->add_option("--warmup", warmup_, "Share of the steps that rise to the rate; in [0, 1); default 0")
-      ->type_name("X")
+                              "Default constant once another flag of this group but --lr is given", group);
+  AddNumber(command, "--warmup", "Share of the steps that rise to the rate; in [0, 1); default 0", &warmup_)
       ->group(group);
-  command
-      ->add_option("--final-fraction", final_fraction_, "cosine, linear: the last rate's share; in [0, 1]; default 0")
-      ->type_name("X")
+  AddNumber(command, "--final-fraction", "cosine, linear: the last rate's share; in [0, 1]; default 0",
+            &final_fraction_)
       ->group(group);
-  command->add_option("--gamma", gamma_, "step: factor; in (0, 1]; default 0.1")->type_name("X")->group(group);
-  command->add_option("--step-epochs", step_epochs_, "step: epochs from one drop to the next; default 1")
-      ->type_name("N")
+  AddNumber(command, "--gamma", "step: factor; in (0, 1]; default 0.1", &gamma_)->group(group);
+  AddNumber(command, "--step-epochs", "step: epochs from one drop to the next; default 1", &step_epochs_)->group(group);
+  AddNumber(command, "--peak-fraction", "one-cycle: share of the steps that rise; in (0, 1); default 0.3",
+            &peak_fraction_)
       ->group(group);
-  command
-      ->add_option("--peak-fraction", peak_fraction_, "one-cycle: share of the steps that rise; in (0, 1); default 0.3")
-      ->type_name("X")
+  AddNumber(command, "--initial-divisor", "one-cycle: peak by first rate; at least 1; default 25", &initial_divisor_)
       ->group(group);
-  command->add_option("--initial-divisor", initial_divisor_, "one-cycle: peak by first rate; at least 1; default 25")
-      ->type_name("X")
-      ->group(group);
-  command->add_option("--final-divisor", final_divisor_, "one-cycle: first by last rate; at least 1; default 1e4")
-      ->type_name("X")
+  AddNumber(command, "--final-divisor", "one-cycle: first by last rate; at least 1; default 1e4", &final_divisor_)
       ->group(group);
 }
 

@@ -3,6 +3,7 @@
 #include <wchar.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstddef>
 
@@ -51,6 +52,12 @@ Character FirstCharacter(absl::string_view text) {
 bool IsControl(uint32_t code) {
   return code < 0x20 || (code >= 0x7f && code < 0xa0) || (code >= 0x2028 && code <= 0x202e) ||
          (code >= 0x2066 && code <= 0x2069);
+}
+
+template <typename Number>
+std::string ShortestForm(Number value) {
+  char text[32];
+  return std::string(text, std::to_chars(text, text + sizeof(text), value).ptr);
 }
 
 int Columns(uint32_t code) {
@@ -128,6 +135,9 @@ std::string FormatLoss(double value) {
 
 std::string FormatShort(double value) { return absl::StrFormat("%.4g", value); }
 
+std::string FormatExact(double value) { return ShortestForm(value); }
+std::string FormatExact(float value) { return ShortestForm(value); }
+
 std::string FormatPercent(double share) { return absl::StrFormat("%.2f %%", 100 * share); }
 
 std::string FormatSeconds(double seconds) {
@@ -172,8 +182,10 @@ std::string StateName(v1::JobState state) {
 }
 
 std::string FormatFailure(const v1::Failure& failure) {
-  return absl::StrCat("rank ", failure.rank(), " after step ", failure.step(), ", in ", failure.phase(), ": ",
-                      failure.code(), ": ", failure.message());
+  std::string who = failure.rank() >= 0 ? absl::StrCat("rank ", failure.rank()) : "";
+  if (failure.step() > 0) absl::StrAppend(&who, who.empty() ? "" : " ", "after step ", failure.step());
+  return absl::StrCat(who, who.empty() ? "" : ", ", "in ", failure.phase(), ": ", failure.code(), ": ",
+                      failure.message());
 }
 
 bool IsTerminal(v1::JobState state) { return state == v1::SUCCEEDED || state == v1::FAILED || state == v1::STOPPED; }

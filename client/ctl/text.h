@@ -33,6 +33,10 @@ std::string FormatLoss(double value);
 // "0.0125": the shortest form with at most 4 digits.
 std::string FormatShort(double value);
 
+// "0.9", "1e-08": the shortest form that reads back as the same value.
+std::string FormatExact(double value);
+std::string FormatExact(float value);
+
 // A share from 0 to 1 as "98.92 %".
 std::string FormatPercent(double share);
 
@@ -53,7 +57,8 @@ absl::Time ToTime(const google::protobuf::Timestamp& time);
 // "running".
 std::string StateName(v1::JobState state);
 
-// "rank 1 after step 17, in step: INTERNAL: ...".
+// "rank 1 after step 17, in step: INTERNAL: ..."; without the rank if it is none in particular, without the step if
+// none was done.
 std::string FormatFailure(const v1::Failure& failure);
 
 // Whether the state is the job's last.

@@ -62,6 +62,21 @@ BAD_SPECS = (
 )
 
 
+# What lenetctl finds by itself, without a word to the server: the flags, and what its message must say.
+BAD_VALUES = (
+    (["--epochs", ""], "--epochs: the value is empty"),
+    (["--lr", ""], "--lr: the value is empty"),
+    (["--dataset", ""], "--dataset: the value is empty"),
+    (["--dataset=", "--epochs", 1], "--dataset: the value is empty"),
+    (["--epochs", "0x10"], '--epochs: "0x10" is not a whole number from -2147483648 to 2147483647'),
+    (["--epochs", 99999999999], '--epochs: "99999999999" is not a whole number from -2147483648 to 2147483647'),
+    (["--lr", "0x1p-3"], '--lr: "0x1p-3" is not a number'),
+    (["--nesterov=foo"], "--nesterov takes no value"),
+    (["--detach=foo"], "--detach takes no value"),
+    (["--timeout", "1e-9"], '--timeout: "1e-9" is not a time of at least 0.001 seconds'),
+)
+
+
 def damage(name, content):
     """A change to one file of a set."""
 
@@ -140,6 +155,24 @@ class BadSpecTest(TestCase):
                 self.must("info")
         self.assertEqual(self.must("list", "--json"), "", "a refused spec makes no job")
         self.assert_serves()
+
+
+    def test_every_bad_value_is_refused_by_its_flag(self):
+        self.start_daemon()
+        for flags, said in BAD_VALUES:
+            with self.subTest(flags=flags):
+                result = self.lenetctl("submit", *flags)
+                self.assertEqual((result.code, result.out), (USAGE, ""))
+                self.assertEqual(result.err, f"lenetctl: {said}\nSee lenetctl --help.\n")
+        self.assertEqual(self.must("list", "--json"), "")
+
+    def test_a_data_set_must_be_named_where_there_are_several(self):
+        write_dataset(self.data_dir / "other", dataset_files())
+        self.start_daemon()
+        result = self.lenetctl("submit", "--epochs", 1)
+        self.assertEqual((result.code, result.out), (USAGE, ""))
+        self.assertEqual(result.err, f"lenetctl: the server {self.daemon.address} has no data set fashion-mnist, "
+                         "so --dataset must name one of other, small\n")
 
 
 class DamagedDataTest(TestCase):

@@ -3,6 +3,7 @@ import json
 import math
 import re
 import signal
+import time
 import unittest
 
 from harness import (INTERRUPTED, JOB_FAILED, JOB_STOPPED, SUCCESS, TestCase, records, step_losses, wait_until)
@@ -74,6 +75,14 @@ class SubmitTest(TestCase):
         middle = len(late.out.splitlines()) // 2
         tail = self.lenetctl("watch", job, "--json", "--from", middle)
         self.assertEqual(tail.out.splitlines(), late.out.splitlines()[middle - 1:])
+        last = len(late.out.splitlines())
+        for beyond in (last + 1, last + 1000):
+            began = time.monotonic()
+            none = self.lenetctl("watch", job, "--json", "--from", beyond)
+            self.assertEqual((none.code, none.out), (JOB_STOPPED, ""))
+            self.assertEqual(none.err,
+                             f"lenetctl: job {job} has ended (stopped) and has no records from {beyond} on\n")
+            self.assertLess(time.monotonic() - began, 30)
 
     def test_watch_takes_ranks_kinds_and_steps(self):
         self.start_daemon()
@@ -130,7 +139,7 @@ class SubmitTest(TestCase):
         flags = ("--init", "uniform:-1e30,1e30", "--batch-size", 16, "--max-steps", 40)
         failed = self.lenetctl("submit", *flags)
         self.assertEqual(failed.code, JOB_FAILED, failed)
-        self.assertRegex(failed.err, r"^lenetctl: job \w+ failed: rank \d after step \d+, in step: ")
+        self.assertRegex(failed.err, r"^lenetctl: job \w+ failed: rank \d( after step \d+)?, in step: ")
         self.assertRegex(failed.out.splitlines()[-1], r"^job \w+: failed after \d+ steps?$")
         self.assertEqual(len(failed.err.splitlines()), 1)
         job, *log = records(self.must("submit", "--json", "--nan-policy", "continue", *flags))
@@ -138,6 +147,19 @@ class SubmitTest(TestCase):
         self.assertTrue(any(math.isnan(loss) for loss in losses.values()))
         self.assertEqual(len(losses), 40 * int(job["spec"]["ranks"] or len(log[-1]["terminal"]["rank_steps"])))
         self.assert_serves()
+
+    def test_show_says_what_a_job_came_to(self):
+        self.start_daemon()
+        shown = self.must("show", self.submit_detached("--max-steps", "010", "--ranks", 1))
+        self.assertRegex(shown, r"(?m)^steps: +10, ")
+        self.assertRegex(shown, r"(?m)^optimizer: +sgd, momentum 0\.9, nesterov$")
+        self.assertRegex(shown, r"(?m)^schedule: +linear, warm-up 0\.2$")
+        self.assertRegex(shown, r"(?m)^clip norm: +1$")
+        shown = self.must("show", self.submit_detached("--max-steps", 3, "--clip-norm", 0, "--optimizer", "adamw",
+                                                       "--schedule", "step"))
+        self.assertRegex(shown, r"(?m)^optimizer: +adamw, beta1 0\.9, beta2 0\.999, epsilon 1e-08$")
+        self.assertRegex(shown, r"(?m)^schedule: +step, gamma 0\.1, step epochs 1$")
+        self.assertRegex(shown, r"(?m)^clip norm: +none$")
 
     def test_one_request_id_makes_one_job(self):
         self.start_daemon()

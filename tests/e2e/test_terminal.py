@@ -1,16 +1,17 @@
-"""What lenetctl shows on a terminal."""
+"""Where lenetctl writes: a terminal, and outputs that fail."""
 import fcntl
 import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import termios
 import time
 import unittest
 
-from harness import PATIENCE, TestCase
+from harness import ERROR, PATIENCE, SUCCESS, TestCase
 
 COLUMNS = 72
 ESCAPE = re.compile(r"\x1b\[\d*[A-Za-z]")
@@ -64,6 +65,49 @@ class TerminalTest(TestCase):
         for line in written.split("\r\n"):
             self.assertLessEqual(len(line), COLUMNS)
         self.assertIn("...", written)
+
+
+class OutputTest(TestCase):
+
+    def run_in_shell(self, redirections, *arguments):
+        """Runs lenetctl with the shell's redirections; code, and what came to the descriptors that they leave open."""
+        done = subprocess.run(["sh", "-c", f'exec "$@" {redirections}', "sh", *self.command(*arguments)],
+                              capture_output=True, text=True, timeout=PATIENCE)
+        return done.returncode, done.stdout, done.stderr
+
+    def test_an_output_that_cannot_be_written_is_an_error(self):
+        self.start_daemon()
+        for arguments in (["--help"], ["submit", "--help"], ["--version"], ["info"], ["submit", "--max-steps", 3]):
+            with self.subTest(arguments=arguments):
+                code, _, err = self.run_in_shell(">/dev/full", *arguments)
+                self.assertEqual((code, err), (ERROR, "lenetctl: cannot write to standard output\n"))
+
+    def test_closed_descriptors_do_no_harm(self):
+        self.start_daemon()
+        self.assertEqual(self.run_in_shell("<&- >&- 2>&-", "submit", "--max-steps", 3), (ERROR, "", ""))
+        code, out, _ = self.run_in_shell("<&- 2>&-", "submit", "--max-steps", 3)
+        self.assertEqual(code, SUCCESS)
+        self.assertRegex(out.splitlines()[-1], r"^job \w+: succeeded after 3 steps")
+        self.assertEqual(self.run_in_shell(">&-", "info"), (ERROR, "", "lenetctl: cannot write to standard output\n"))
+        self.assert_serves()
+
+    def test_a_reader_that_leaves_ends_it_as_it_ends_other_commands(self):
+        self.start_daemon()
+        job = self.endless_job()
+        # Python ignores SIGPIPE, and restores it for the processes that it starts or hands that on.
+        for restored, code, said in ((True, -signal.SIGPIPE, b""),
+                                     (False, ERROR, b"lenetctl: cannot write to standard output\n")):
+            with self.subTest(restored=restored):
+                process = subprocess.Popen(self.command("watch", job, "--json"), stdin=subprocess.DEVNULL,
+                                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, restore_signals=restored)
+                self.addCleanup(process.kill)
+                process.stdout.readline()
+                process.stdout.close()
+                self.assertEqual(process.wait(PATIENCE), code)
+                self.assertEqual(process.stderr.read(), said)
+                process.stderr.close()
+        self.assertEqual(self.show(job)["state"], "RUNNING")
+        self.must("stop", job, "--wait")
 
 
 if __name__ == "__main__":

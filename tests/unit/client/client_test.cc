@@ -157,6 +157,14 @@ TEST_F(ClientTest, AHostThatDoesNotSpeakIsUnavailableAfterTheTimeout) {
             absl::UnavailableError("no connection within 300ms"));
 }
 
+TEST_F(ClientTest, AVeryShortTimeIsNamedAsOneThatCanBe) {
+  const TakenPort port(/*listening=*/true);
+  options_.address = port.address();
+  options_.timeout = absl::Nanoseconds(1);
+  const Client client(options_);
+  EXPECT_EQ(client.GetJob("x").status(), absl::UnavailableError("no connection within 1ms"));
+}
+
 TEST_F(ClientTest, ASlowAnswerExceedsTheDeadline) {
   options_.timeout = absl::Milliseconds(300);
   const Client client(options_);
@@ -211,6 +219,25 @@ TEST_F(ClientTest, ListJobsReadsPagesUpToTheLimit) {
   ASSERT_EQ(jobs->size(), 1u);
   EXPECT_EQ((*jobs)[0].id(), "2000");
   EXPECT_FALSE(more);
+}
+
+TEST_F(ClientTest, ListJobsTakesAShortPageWithATokenForOneOfSeveral) {
+  const Client client(options_);
+  for (int i = 0; i < 20; ++i) service_.PutJob(NamedJob(std::to_string(1000 + i)));
+  service_.ShortenPages({3, 0, 1});
+  bool more = true;
+  absl::StatusOr<std::vector<v1::Job>> jobs = client.ListJobs({}, 100, &more);
+  ASSERT_TRUE(jobs.ok()) << jobs.status();
+  ASSERT_EQ(jobs->size(), 20u);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ((*jobs)[i].id(), std::to_string(1000 + i));
+  EXPECT_FALSE(more);
+  EXPECT_EQ(service_.calls(), 4);
+  service_.ShortenPages({3, 2});
+  jobs = client.ListJobs({}, 5, &more);
+  ASSERT_TRUE(jobs.ok()) << jobs.status();
+  EXPECT_EQ(jobs->size(), 5u);
+  EXPECT_TRUE(more);
+  EXPECT_EQ(service_.calls(), 6);
 }
 
 TEST_F(ClientTest, StreamGivesEachRecordOnceInOrderThenEnds) {
@@ -284,6 +311,75 @@ TEST_F(ClientTest, AStreamThatEndsBeforeTheJobIsOpenedAgain) {
   absl::Status status;
   EXPECT_THAT(ReadAll(Stream(client, "a").get(), &status), ElementsAre(1, 2));
   EXPECT_EQ(service_.streams().size(), 2u);
+}
+
+TEST_F(ClientTest, AStreamFromBeyondTheEndOfAnEndedJobHasEnded) {
+  const Client client(options_);
+  for (const v1::JobState state : {v1::SUCCEEDED, v1::FAILED, v1::STOPPED}) {
+    v1::Job job = NamedJob(v1::JobState_Name(state));
+    job.set_state(state);
+    service_.PutJob(job);
+    service_.Append(job.id(), StepRecord(1, {0.5f}));
+    service_.Append(job.id(), TerminalRecord(state, 1));
+    for (const uint64_t from : {3, 100}) {
+      const std::unique_ptr<RecordStream> stream = Stream(client, job.id(), from);
+      const absl::Time began = absl::Now();
+      EXPECT_EQ(stream->Next(absl::InfiniteFuture()).status(), absl::OutOfRangeError("the job's log has ended"));
+      EXPECT_LE(absl::Now() - began, absl::Seconds(20));
+      EXPECT_EQ(stream->Next(absl::InfiniteFuture()).status().code(), absl::StatusCode::kOutOfRange);
+      EXPECT_TRUE(stream->connected());
+      EXPECT_EQ(stream->last_sequence(), from - 1);
+    }
+  }
+  EXPECT_EQ(service_.streams().size(), 6u);
+  EXPECT_EQ(service_.calls(), 6);
+}
+
+TEST_F(ClientTest, AStreamThatEndsAsTheJobDoesStillGivesTheLastRecords) {
+  const Client client(options_);
+  v1::Job job = NamedJob("a");
+  job.set_state(v1::SUCCEEDED);
+  service_.PutJob(job);
+  service_.Append("a", StepRecord(1, {0.5f}));
+  service_.Append("a", StepRecord(2, {0.5f}));
+  service_.Append("a", TerminalRecord(v1::SUCCEEDED, 2));
+  service_.EndStreamAfter(1);
+  absl::Status status;
+  EXPECT_THAT(ReadAll(Stream(client, "a").get(), &status), ElementsAre(1, 2, 3));
+  EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
+}
+
+TEST_F(ClientTest, AskingForTheStateOfAJobWhoseStreamEndedKeepsToTheTimeOfNext) {
+  options_.timeout = absl::Milliseconds(400);
+  options_.reconnect_timeout = absl::Milliseconds(700);
+  const Client client(options_);
+  v1::Job job = NamedJob("a");
+  job.set_state(v1::SUCCEEDED);
+  service_.PutJob(job);
+  service_.Append("a", TerminalRecord(v1::SUCCEEDED, 1));
+  service_.HoldCalls();
+  const std::unique_ptr<RecordStream> stream = Stream(client, "a", 2);
+  const absl::Time began = absl::Now();
+  while (service_.calls() == 0) {
+    const absl::StatusOr<std::optional<v1::MetricRecord>> record = stream->Next(absl::Now() + absl::Milliseconds(20));
+    ASSERT_TRUE(record.ok()) << record.status();
+    ASSERT_FALSE(record->has_value());
+    ASSERT_LE(absl::Now() - began, absl::Seconds(30));
+  }
+  // Each answer takes longer than the time of a call, so in the end there is no server that serves.
+  EXPECT_EQ(stream->Next(absl::InfiniteFuture()).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_LE(absl::Now() - began, absl::Seconds(30));
+}
+
+TEST_F(ClientTest, AStreamWhoseJobIsForgottenIsNotFound) {
+  const Client client(options_);
+  service_.PutJob(NamedJob("a"));
+  service_.Append("a", StepRecord(1, {0.5f}));
+  service_.EndStreamAfter(1);
+  const std::unique_ptr<RecordStream> stream = Stream(client, "a");
+  ASSERT_TRUE(stream->Next(absl::InfiniteFuture()).ok());
+  service_.RemoveJob("a");
+  EXPECT_EQ(stream->Next(absl::InfiniteFuture()).status(), absl::NotFoundError("no job a"));
 }
 
 TEST_F(ClientTest, StreamOutlivesARestartOfTheServer) {

@@ -26,6 +26,11 @@ void FakeService::PutJob(const v1::Job& job) {
   jobs_[job.id()] = job;
 }
 
+void FakeService::RemoveJob(const std::string& id) {
+  MutexLock lock(&mutex_);
+  jobs_.erase(id);
+}
+
 void FakeService::Append(const std::string& job_id, v1::MetricRecord record) {
   MutexLock lock(&mutex_);
   std::vector<v1::MetricRecord>& log = logs_[job_id];
@@ -69,6 +74,11 @@ void FakeService::EndStreamAfter(int records) {
 void FakeService::SetBatchSize(int batch_size) {
   MutexLock lock(&mutex_);
   batch_size_ = batch_size;
+}
+
+void FakeService::ShortenPages(std::vector<int> jobs) {
+  MutexLock lock(&mutex_);
+  page_sizes_ = std::move(jobs);
 }
 
 void FakeService::Shutdown() {
@@ -171,6 +181,7 @@ grpc::Status FakeService::StreamMetrics(grpc::ServerContext* context, const v1::
   while (true) {
     if (sent == break_after) return Unavailable();
     if (sent == end_after) return grpc::Status::OK;
+    if (next >= logs_[id].size() && !logs_[id].empty() && logs_[id].back().has_terminal()) return grpc::Status::OK;
     while (next >= logs_[id].size() && !shutdown_ && !context->IsCancelled()) changed_.WaitUntil(&mutex_, Soon());
     if (shutdown_ || context->IsCancelled()) return Unavailable();
     v1::StreamMetricsResponse response;
@@ -195,6 +206,7 @@ grpc::Status FakeService::GetJob(grpc::ServerContext* context, const v1::GetJobR
   const auto job = jobs_.find(request->job_id());
   if (job == jobs_.end()) return {grpc::StatusCode::NOT_FOUND, "no job " + request->job_id()};
   *response->mutable_job() = job->second;
+  response->mutable_job()->set_last_sequence(logs_[request->job_id()].size());
   return grpc::Status::OK;
 }
 
@@ -210,7 +222,12 @@ grpc::Status FakeService::ListJobs(grpc::ServerContext* context, const v1::ListJ
     }
   }
   const size_t begin = request->page_token().empty() ? 0 : std::stoul(request->page_token());
-  const size_t end = std::min<size_t>(jobs.size(), begin + request->page_size());
+  size_t page_size = request->page_size();
+  if (!page_sizes_.empty()) {
+    page_size = std::min<size_t>(page_size, page_sizes_.front());
+    page_sizes_.erase(page_sizes_.begin());
+  }
+  const size_t end = std::min<size_t>(jobs.size(), begin + page_size);
   for (size_t i = begin; i < end; ++i) *response->add_jobs() = jobs[i];
   if (end < jobs.size()) response->set_next_page_token(std::to_string(end));
   return grpc::Status::OK;

@@ -18,6 +18,7 @@ class FakeService : public v1::TrainingService::Service {
  public:
   // Adds a job or replaces the one with this id.
   void PutJob(const v1::Job& job);
+  void RemoveJob(const std::string& id);
   // Appends to the job's log; sets the sequence.
   void Append(const std::string& job_id, v1::MetricRecord record);
   void AddDataset(const std::string& name, bool valid);
@@ -32,6 +33,8 @@ class FakeService : public v1::TrainingService::Service {
   void EndStreamAfter(int records);
   // Records in one message of a stream.
   void SetBatchSize(int batch_size);
+  // One entry a ListJobs call to come: at most that many jobs are in its page, though more were asked for.
+  void ShortenPages(std::vector<int> jobs);
   // Lets every call end, so that the server can.
   void Shutdown();
 
@@ -65,6 +68,7 @@ class FakeService : public v1::TrainingService::Service {
   int batch_size_ ABSL_GUARDED_BY(mutex_) = 1;
   int end_after_ ABSL_GUARDED_BY(mutex_) = -1;
   std::vector<int> break_after_ ABSL_GUARDED_BY(mutex_);
+  std::vector<int> page_sizes_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, v1::Job> jobs_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::vector<v1::MetricRecord>> logs_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::DatasetInfo> datasets_ ABSL_GUARDED_BY(mutex_);

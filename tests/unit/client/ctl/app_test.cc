@@ -19,6 +19,7 @@
 #include "absl/time/clock.h"
 #include "client/ctl/exit_code.h"
 #include "client/ctl/job_view.h"
+#include "client/ctl/text.h"
 #include "tests/unit/client/ctl/fake_terminal.h"
 #include "tests/unit/client/fake_server.h"
 
@@ -259,7 +260,8 @@ TEST_F(AppTest, SubmitAsJsonPrintsTheJobThenItsRecords) {
 
 TEST_F(AppTest, SubmitChoosesTheDataSet) {
   EXPECT_EQ(Run("submit --detach", &file_), kError);
-  EXPECT_THAT(file_.err, HasSubstr("no valid data set"));
+  EXPECT_EQ(file_.err, absl::StrCat("lenetctl: the server ", server_->address(),
+                                    " has no valid data set; lenetctl datasets says more\n"));
   service_.AddDataset("broken", false);
   service_.AddDataset("kmnist", true);
   EXPECT_EQ(Run("submit --detach", &file_), kSuccess);
@@ -267,7 +269,8 @@ TEST_F(AppTest, SubmitChoosesTheDataSet) {
   service_.AddDataset("mnist", true);
   file_.err.clear();
   EXPECT_EQ(Run("submit --detach", &file_), kUsage);
-  EXPECT_THAT(file_.err, HasSubstr("--dataset must name one of kmnist, mnist"));
+  EXPECT_EQ(file_.err, absl::StrCat("lenetctl: the server ", server_->address(),
+                                    " has no data set fashion-mnist, so --dataset must name one of kmnist, mnist\n"));
   service_.AddDataset("fashion-mnist", true);
   EXPECT_EQ(Run("submit --detach", &file_), kSuccess);
   EXPECT_EQ(service_.starts().back().spec().dataset(), "fashion-mnist");
@@ -306,8 +309,41 @@ TEST_F(AppTest, ErrorsNameTheServerAndWhatItSaid) {
   server_.reset();
   file_.err.clear();
   EXPECT_EQ(RunApp({"list"}, address, &cancelled_, &file_), kUnreachable);
-  EXPECT_THAT(file_.err, StartsWith(absl::StrCat("lenetctl: cannot reach the server ", address, ": ")));
+  EXPECT_THAT(file_.err, StartsWith(absl::StrCat("lenetctl: server ", address, " is not available: ")));
   EXPECT_THAT(file_.err, HasSubstr("refused"));
+}
+
+TEST_F(AppTest, AServerThatDrainsIsNotCalledUnreachable) {
+  service_.FailCalls(1000, /*after_effect=*/false);
+  EXPECT_EQ(Run("list --timeout 0.3", &file_), kUnreachable);
+  EXPECT_EQ(file_.err,
+            absl::StrCat("lenetctl: server ", server_->address(), " is not available: draining (UNAVAILABLE)\n"));
+}
+
+TEST_F(AppTest, WatchFromBeyondTheEndTellsHowTheJobEnded) {
+  for (const auto& [state, code] : std::vector<std::pair<v1::JobState, int>>{
+           {v1::SUCCEEDED, kSuccess}, {v1::FAILED, kJobFailed}, {v1::STOPPED, kJobStopped}}) {
+    v1::Job job = ResolvedJob(StateName(state), 10);
+    job.set_state(state);
+    if (state == v1::FAILED) {
+      job.mutable_failure()->set_rank(-1);
+      job.mutable_failure()->set_phase("load");
+      job.mutable_failure()->set_code("DATA_LOSS");
+      job.mutable_failure()->set_message("label 255");
+    }
+    service_.PutJob(job);
+    AppendEnd(job.id(), state);
+    std::string expected =
+        absl::StrCat("lenetctl: job ", job.id(), " has ended (", job.id(), ") and has no records from 7 on\n");
+    if (state == v1::FAILED) absl::StrAppend(&expected, "lenetctl: job failed failed: in load: DATA_LOSS: label 255\n");
+    FakeFile text;
+    EXPECT_EQ(Run(absl::StrCat("watch --from 7 ", job.id()), &text), code);
+    EXPECT_EQ(text.err, expected);
+    FakeFile json;
+    EXPECT_EQ(Run(absl::StrCat("watch --json --from 7 ", job.id()), &json), code);
+    EXPECT_EQ(json.err, expected);
+    EXPECT_EQ(json.out, "");
+  }
 }
 
 TEST_F(AppTest, AFullDiskIsAnError) {
@@ -317,6 +353,15 @@ TEST_F(AppTest, AFullDiskIsAnError) {
   EXPECT_EQ(Run("list", &file_), kError);
   EXPECT_EQ(Run("watch a", &file_), kError);
   EXPECT_THAT(file_.err, HasSubstr("standard output"));
+}
+
+TEST_F(AppTest, HelpAndVersionThatCannotBeWrittenAreErrors) {
+  for (const char* text : {"--help", "submit --help", "--version"}) {
+    FakeFile full;
+    full.full = true;
+    EXPECT_EQ(Run(text, &full), kError) << text;
+    EXPECT_THAT(full.err, HasSubstr("standard output")) << text;
+  }
 }
 
 TEST_F(AppTest, List) {
@@ -350,7 +395,13 @@ TEST_F(AppTest, ShowAndStop) {
   v1::Job job = ResolvedJob("a", 10);
   job.add_weights_checksums(0xabcdef);
   job.mutable_progress()->set_step(7);
-  job.mutable_resolved()->mutable_optimizer()->set_kind(v1::Optimizer::SGD);
+  job.mutable_resolved()->set_clip_norm(0.1f);
+  v1::Optimizer* optimizer = job.mutable_resolved()->mutable_optimizer();
+  optimizer->set_kind(v1::Optimizer::SGD);
+  optimizer->set_momentum(0.9);
+  optimizer->set_nesterov(true);
+  job.mutable_resolved()->mutable_schedule()->set_kind(v1::Schedule::LINEAR);
+  job.mutable_resolved()->mutable_schedule()->set_warmup_fraction(0.2);
   v1::Failure* failure = job.mutable_failure();
   failure->set_rank(1);
   failure->set_step(7);
@@ -359,9 +410,11 @@ TEST_F(AppTest, ShowAndStop) {
   failure->set_message("broken");
   service_.PutJob(job);
   EXPECT_EQ(Run("show a", &file_), kSuccess);
-  for (const char* text : {"id:             a\n", "state:          running\n", "weights:        0000000000abcdef\n",
-                           "optimizer:      kind: SGD\n", "step:           7/10\n",
-                           "failure:        rank 1 after step 7, in step: INTERNAL: broken\n"}) {
+  for (const char* text :
+       {"id:             a\n", "state:          running\n", "weights:        0000000000abcdef\n",
+        "optimizer:      sgd, momentum 0.9, nesterov\n", "schedule:       linear, warm-up 0.2\n",
+        "clip norm:      0.1\n", "net:            lenet\n", "backend:        cpu\n", "step:           7/10\n",
+        "failure:        rank 1 after step 7, in step: INTERNAL: broken\n"}) {
     EXPECT_THAT(file_.out, HasSubstr(text));
   }
   FakeFile json;
@@ -379,6 +432,44 @@ TEST_F(AppTest, ShowAndStop) {
   EXPECT_EQ(service_.stops()[1].mode(), v1::StopRequest::ABORT);
   EXPECT_TRUE(service_.stops()[1].wait());
   EXPECT_EQ(Run("stop x", &file_), kError);
+}
+
+TEST_F(AppTest, ShowSaysOptimizerAndScheduleAsPeopleDo) {
+  v1::Job job = ResolvedJob("a", 10);
+  v1::ResolvedSpec* resolved = job.mutable_resolved();
+  resolved->set_backend("");
+  resolved->clear_device_ids();
+  resolved->mutable_optimizer()->set_kind(v1::Optimizer::ADAMW);
+  resolved->mutable_optimizer()->set_beta1(0.9);
+  resolved->mutable_optimizer()->set_beta2(0.99999);
+  resolved->mutable_optimizer()->set_epsilon(1e-8);
+  resolved->mutable_optimizer()->set_weight_decay(0.01);
+  resolved->mutable_schedule()->set_kind(v1::Schedule::ONE_CYCLE);
+  resolved->mutable_schedule()->set_peak_fraction(0.3);
+  resolved->mutable_schedule()->set_initial_divisor(25);
+  resolved->mutable_schedule()->set_final_divisor(1e4);
+  service_.PutJob(job);
+  EXPECT_EQ(Run("show a", &file_), kSuccess);
+  for (const char* text : {"optimizer:      adamw, beta1 0.9, beta2 0.99999, epsilon 1e-08, weight decay 0.01\n",
+                           "schedule:       one-cycle, peak fraction 0.3, initial divisor 25, final divisor 10000\n",
+                           "clip norm:      none\n", "ranks:          2\n"}) {
+    EXPECT_THAT(file_.out, HasSubstr(text));
+  }
+  EXPECT_THAT(file_.out, Not(HasSubstr("backend")));
+
+  resolved->mutable_optimizer()->Clear();
+  resolved->mutable_optimizer()->set_kind(v1::Optimizer::SGD);
+  resolved->mutable_optimizer()->set_momentum(0);
+  resolved->mutable_optimizer()->set_nesterov(false);
+  resolved->mutable_schedule()->Clear();
+  resolved->mutable_schedule()->set_kind(v1::Schedule::STEP);
+  resolved->mutable_schedule()->set_gamma(0.5);
+  resolved->mutable_schedule()->set_step_epochs(3);
+  service_.PutJob(job);
+  FakeFile step;
+  EXPECT_EQ(Run("show a", &step), kSuccess);
+  EXPECT_THAT(step.out, HasSubstr("optimizer:      sgd, momentum 0\n"));
+  EXPECT_THAT(step.out, HasSubstr("schedule:       step, gamma 0.5, step epochs 3\n"));
 }
 
 TEST_F(AppTest, InfoAndDatasets) {

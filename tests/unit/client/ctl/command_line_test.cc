@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_split.h"
 #include "client/ctl/exit_code.h"
+#include "client/ctl/value_flags.h"
 #include "google/protobuf/text_format.h"
 #include "tests/unit/client/ctl/fake_terminal.h"
 
@@ -81,6 +82,15 @@ TEST(SpecFlagsTest, EveryFieldHasAFlag) {
   ExpectSpec("--global-batch-size 128", "global_batch_size: 128");
 }
 
+TEST(SpecFlagsTest, NumbersAreDecimal) {
+  ExpectSpec("--batch-size 064 --max-steps 010 --epochs 09 --seed 0100",
+             "batch_size: 64 max_steps: 10 epochs: 9 seed: 100");
+  ExpectSpec("--ranks 02 --devices 00,01 --lr 010.5 --clip-norm 02",
+             "ranks: 2 device_ids: [0, 1] learning_rate: 10.5 clip_norm: 2");
+  ExpectSpec("--epochs -2147483648 --max-steps -9223372036854775808",
+             "epochs: -2147483648 max_steps: -9223372036854775808");
+}
+
 // The server knows the bounds and says what is wrong, so the client must hand such values on as they are.
 TEST(SpecFlagsTest, ValuesOutOfBoundsReachTheServer) {
   ExpectSpec("--epochs 0 --batch-size 0", "epochs: 0 batch_size: 0");
@@ -99,7 +109,27 @@ TEST(CommandLineTest, WhatIsWrongIsAUsageErrorThatNamesIt) {
       {"submit extra", "extra"},
       {"submit --epochs", "--epochs"},
       {"submit --epochs 1x", "1x"},
-      {"submit --epochs 99999999999", "99999999999"},
+      {"submit --epochs 99999999999", "--epochs: \"99999999999\" is not a whole number from -2147483648 to 2147483647"},
+      {"submit --max-steps 9223372036854775808", "from -9223372036854775808 to 9223372036854775807"},
+      {"submit --seed 18446744073709551616", "from 0 to 18446744073709551615"},
+      {"submit --epochs 0x10", "--epochs: \"0x10\" is not a whole number"},
+      {"submit --seed 0x10", "--seed: \"0x10\" is not a whole number"},
+      {"submit --epochs 1e3", "--epochs: \"1e3\" is not a whole number"},
+      {"submit --batch-size 0b1", "--batch-size: \"0b1\""},
+      {"submit --lr 0x10", "--lr: \"0x10\" is not a number"},
+      {"submit --lr 0.1x", "--lr: \"0.1x\" is not a number"},
+      {"submit --clip-norm one", "--clip-norm: \"one\" is not a number"},
+      {"submit --init uniform:0x1,2", "uniform:LOW,HIGH"},
+      {"submit --devices 0x1", "--devices: \"0x1\""},
+      {"submit --dataset= --epochs 3", "--dataset: the value is empty"},
+      {"submit --nesterov=foo", "--nesterov takes no value"},
+      {"submit --nesterov=99999999999999999999", "--nesterov takes no value"},
+      {"submit --no-nesterov=x", "--no-nesterov takes no value"},
+      {"submit --nesterov --no-nesterov", "--nesterov"},
+      {"submit --detach=x", "--detach takes no value"},
+      {"submit --help=x", "--help takes no value"},
+      {"list --json=x", "--json takes no value"},
+      {"--version=x", "--version takes no value"},
       {"submit --seed -1", "--seed"},
       {"submit --optimizer lion", "adam|adamw|sgd"},
       {"submit --optimizer SGD", "\"SGD\""},
@@ -111,7 +141,7 @@ TEST(CommandLineTest, WhatIsWrongIsAUsageErrorThatNamesIt) {
       {"submit --init uniform:1,2,3", "uniform:LOW,HIGH"},
       {"submit --devices 0,", "\"\""},
       {"submit --devices 0,a", "\"a\""},
-      {"submit --every 0", "--every"},
+      {"submit --every 0", "--every: \"0\" is not a whole number from 1 to 2147483647"},
       {"submit --reconnect-timeout -1", "--reconnect-timeout"},
       {"watch", "ID"},
       {"watch a b", "b"},
@@ -119,12 +149,16 @@ TEST(CommandLineTest, WhatIsWrongIsAUsageErrorThatNamesIt) {
       {"watch a --kinds record-kind-unspecified", "step-losses"},
       {"watch a --from x", "--from"},
       {"list --state ended", "succeeded"},
-      {"list --limit -1", "--limit"},
-      {"info --timeout 0", "--timeout"},
+      {"list --limit -1", "--limit: \"-1\" is not a whole number from 0 to 9223372036854775807"},
+      {"info --timeout 0", "--timeout: \"0\" is not a time of at least 0.001 seconds"},
+      {"info --timeout 1e-9", "--timeout: \"1e-9\" is not a time of at least 0.001 seconds"},
       {"info --timeout nan", "--timeout"},
+      {"info --timeout inf", "--timeout"},
+      {"info --timeout 0x1", "--timeout"},
       {"info --timeout soon", "--timeout"},
       {"info --server localhost", "\"localhost\" is not HOST:PORT"},
       {"info --server localhost:0", "1 to 65535"},
+      {"info --server localhost:0x50", "1 to 65535"},
       {"info --server localhost:65536", "1 to 65535"},
       {"info --server :50051", "HOST:PORT"},
       {"info --server ::1:50051", "[::1]:50051"},
@@ -137,6 +171,89 @@ TEST(CommandLineTest, WhatIsWrongIsAUsageErrorThatNamesIt) {
     EXPECT_THAT(parsed.output.err, HasSubstr("--help")) << text;
     EXPECT_EQ(parsed.output.out, "") << text;
   }
+}
+
+TEST(ValueFlagsTest, SpaceAroundANumberIsNoPartOfIt) {
+  int32_t whole = 7;
+  double real = 7;
+  for (const char* text : {"", " ", " 5", "5 ", "5\n"}) {
+    EXPECT_NE(ParseNumber(text, &whole), "") << text;
+    EXPECT_NE(ParseNumber(text, &real), "") << text;
+  }
+}
+
+TEST(CommandLineTest, AnEmptyValueIsAUsageErrorThatNamesItsFlag) {
+  const std::vector<std::pair<std::string, std::vector<std::string>>> flags = {
+      {"submit",
+       {"--dataset",
+        "--net",
+        "--init",
+        "--seed",
+        "--epochs",
+        "--max-steps",
+        "--batch-size",
+        "--global-batch-size",
+        "--evaluate-every",
+        "--ranks",
+        "--devices",
+        "--precision",
+        "--optimizer",
+        "--momentum",
+        "--weight-decay",
+        "--beta1",
+        "--beta2",
+        "--epsilon",
+        "--clip-norm",
+        "--nan-policy",
+        "--lr",
+        "--schedule",
+        "--warmup",
+        "--final-fraction",
+        "--gamma",
+        "--step-epochs",
+        "--peak-fraction",
+        "--initial-divisor",
+        "--final-divisor",
+        "--name",
+        "--request-id",
+        "--every",
+        "--reconnect-timeout",
+        "--server",
+        "--timeout"}},
+      {"watch", {"ID", "--from", "--ranks", "--kinds"}},
+      {"list", {"--state", "--limit"}},
+      {"show", {"ID"}},
+      {"stop", {"ID"}}};
+  for (const auto& [command, names] : flags) {
+    for (const std::string& name : names) {
+      std::vector<std::string> arguments = {command};
+      if (name != "ID") arguments.push_back(name);
+      arguments.push_back("");
+      FakeFile output;
+      CommandLine line;
+      EXPECT_EQ(ParseCommandLine(arguments, "", &output, &line), std::optional<int>(kUsage)) << command << " " << name;
+      EXPECT_THAT(output.err, HasSubstr(name + ": the value is empty")) << command;
+    }
+  }
+}
+
+TEST(CommandLineTest, HelpPutsFlagsIntoTheGroupsWhoseDefaultsTheyChange) {
+  const std::string help = Parse("submit --help").output.out;
+  const size_t optimizer = help.find("\nOptimizer (");
+  const size_t rate = help.find("\nLearning rate (");
+  const size_t gradient = help.find("\nGradient:");
+  ASSERT_LT(optimizer, rate);
+  ASSERT_LT(rate, gradient);
+  ASSERT_NE(gradient, std::string::npos);
+  for (const char* flag : {"--optimizer ", "--momentum ", "--nesterov", "--weight-decay ", "--epsilon "}) {
+    EXPECT_GT(help.find(flag, optimizer), optimizer) << flag;
+    EXPECT_LT(help.find(flag, optimizer), rate) << flag;
+  }
+  for (const char* flag : {"--clip-norm ", "--nan-policy "}) EXPECT_GT(help.find(flag), gradient) << flag;
+  // None of them makes the optimizer or the schedule present, and so changes defaults.
+  const v1::TrainingSpec spec = Spec("--clip-norm 2 --nan-policy continue --lr 0.1");
+  EXPECT_FALSE(spec.has_optimizer());
+  EXPECT_FALSE(spec.has_schedule());
 }
 
 TEST(CommandLineTest, HelpAndVersionSucceed) {

@@ -100,6 +100,31 @@ TEST(TextTest, Times) {
   EXPECT_EQ(FormatTime(time).size(), 19u);
 }
 
+TEST(TextTest, ExactNumbersReadBackAsTheyWere) {
+  EXPECT_EQ(FormatExact(0.9), "0.9");
+  EXPECT_EQ(FormatExact(0.99999), "0.99999");
+  EXPECT_EQ(FormatExact(1e-8), "1e-08");
+  EXPECT_EQ(FormatExact(10000.0), "10000");
+  EXPECT_EQ(FormatExact(0.1f), "0.1");
+  EXPECT_EQ(FormatExact(0.0), "0");
+}
+
+TEST(TextTest, AFailureNamesRankAndStepWhereItHasThem) {
+  v1::Failure failure;
+  failure.set_rank(1);
+  failure.set_step(17);
+  failure.set_phase("step");
+  failure.set_code("INTERNAL");
+  failure.set_message("broken");
+  EXPECT_EQ(FormatFailure(failure), "rank 1 after step 17, in step: INTERNAL: broken");
+  failure.set_rank(-1);
+  EXPECT_EQ(FormatFailure(failure), "after step 17, in step: INTERNAL: broken");
+  failure.set_step(0);
+  EXPECT_EQ(FormatFailure(failure), "in step: INTERNAL: broken");
+  failure.set_rank(0);
+  EXPECT_EQ(FormatFailure(failure), "rank 0, in step: INTERNAL: broken");
+}
+
 TEST(TextTest, States) {
   EXPECT_EQ(StateName(v1::RUNNING), "running");
   EXPECT_EQ(StateName(static_cast<v1::JobState>(77)), "state 77");
