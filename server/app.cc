@@ -51,11 +51,29 @@ bool IsLocal(absl::string_view listen) {
          absl::StartsWith(listen, "[::1]:") || absl::StartsWith(listen, "unix:");
 }
 
+// An earlier one may be there; a device, a pipe or a link would be replaced.
+absl::Status CheckPortFile(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::symlink_status(path, error);
+  if (!std::filesystem::exists(status) || std::filesystem::is_regular_file(status)) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("--port-file: '", path.string(), "' is not a regular file"));
+}
+
+std::string PortFileLine(const std::string& address) { return absl::StrCat(address, "\n"); }
+
 absl::Status WritePortFile(const std::filesystem::path& path, const std::string& address) {
   if (path.empty()) return absl::OkStatus();
-  const std::string line = address + "\n";
+  const std::string line = PortFileLine(address);
   const std::span<const std::byte> bytes = std::as_bytes(std::span(line));
-  return WriteFileAtomic(path, std::span(&bytes, 1));
+  return Annotate(WriteFileAtomic(path, std::span(&bytes, 1)), "--port-file");
+}
+
+// Unless it is another server's by now.
+void RemovePortFile(const std::filesystem::path& path, const std::string& address) {
+  const std::string line = PortFileLine(address);
+  const absl::StatusOr<std::string> content = ReadFile(path, static_cast<int64_t>(line.size()));
+  std::error_code ignored;
+  if (content.ok() && *content == line) std::filesystem::remove(path, ignored);
 }
 
 // Waits for all jobs to stop, and aborts them at the second signal or when the time is up. False if they do not end
@@ -76,12 +94,10 @@ bool EndJobs(JobManager* manager, const ShutdownSignals& signals, std::chrono::m
 int RunServer(const ServerConfig& config, ShutdownSignals* signals) {
   const absl::Time started_at = absl::Now();
   RouteGrpcLog();
-  std::error_code error;
+  if (const absl::Status usable = CheckPortFile(config.port_file); !usable.ok()) return Report(kExitFailure, usable);
   const std::filesystem::path jobs_folder = config.state_dir / "jobs";
-  std::filesystem::create_directories(jobs_folder, error);
-  if (error) {
-    return Report(kExitFailure, absl::UnavailableError(absl::StrCat("--state-dir: cannot make ", jobs_folder.string(),
-                                                                    ": ", error.message())));
+  if (const absl::Status made = MakeFolders(jobs_folder); !made.ok()) {
+    return Report(kExitFailure, Annotate(made, "--state-dir"));
   }
 
   absl::StatusOr<SelectedBackend> selected = SelectBackend(PluginFolder(config.plugin_dir), config.backend);
@@ -95,7 +111,7 @@ int RunServer(const ServerConfig& config, ShutdownSignals* signals) {
       .version = LENET_VERSION, .backend_reason = selected->reason, .started_at = started_at};
   absl::StatusOr<std::unique_ptr<RpcServer>> server =
       RpcServer::Start({.listen = config.listen}, identity, &manager, selected->backend.get(), &catalog);
-  if (!server.ok()) return Report(kExitListen, server.status());
+  if (!server.ok()) return Report(absl::IsInvalidArgument(server.status()) ? kExitUsage : kExitListen, server.status());
   if (!IsLocal(config.listen)) {
     Log(LogLevel::kWarning, absl::StrCat("listening on ", (*server)->address(),
                                          " without encryption: whoever reaches it can start and stop jobs"));
@@ -127,13 +143,13 @@ int RunServer(const ServerConfig& config, ShutdownSignals* signals) {
   const bool ended = EndJobs(&manager, *signals, config.drain_timeout);
   (*server)->Shutdown(Clock::now() + kStreamTimeout);
   signals->SetCallback(nullptr);
-  if (!config.port_file.empty()) std::filesystem::remove(config.port_file, error);
+  if (!config.port_file.empty()) RemovePortFile(config.port_file, (*server)->address());
   if (!ended) {
     Log(LogLevel::kError, "jobs did not end though aborted; leaving without them");
     // Their threads may use anything that would be destroyed now.
     std::_Exit(kExitStuckJobs);
   }
-  if (!port_written.ok()) return Report(kExitFailure, Annotate(port_written, "--port-file"));
+  if (!port_written.ok()) return Report(kExitFailure, port_written);
   Log(LogLevel::kInfo, "shut down");
   return kExitOk;
 }

@@ -13,14 +13,14 @@
 namespace lenet {
 
 struct ServerConfig {
-  std::string listen;                            // "host:port" or "unix:path"
+  std::string listen;                            // see ListenAddress
   std::vector<std::filesystem::path> data_dirs;  // where data sets are looked for, in order
   std::filesystem::path state_dir;               // checkpoints go to jobs/<id>/ below it
   std::string backend;                           // "auto", "cpu", "cuda"
   std::string plugin_dir;                        // empty: see PluginFolder
   LogLevel log_level = LogLevel::kInfo;
   std::chrono::milliseconds drain_timeout{0};
-  std::filesystem::path port_file;  // gets "host:port" once the server serves; empty: none
+  std::filesystem::path port_file;  // gets the address once the server serves, until it ends; empty: none
 };
 
 // How lenetd ends.

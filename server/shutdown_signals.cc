@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <string.h>
 
 #include <utility>
 
@@ -16,6 +17,9 @@ sigset_t WatchedSignals() {
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
+  // One that is blocked and waited for comes even if it is ignored.
+  struct sigaction hangup = {};
+  if (::sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler != SIG_IGN) sigaddset(&signals, SIGHUP);
   return signals;
 }
 
@@ -67,7 +71,7 @@ void ShutdownSignals::Run() {
       count = ++count_;
     }
     changed_.SignalAll();
-    Log(LogLevel::kInfo, absl::StrCat(signal == SIGINT ? "SIGINT" : "SIGTERM", ": ",
+    Log(LogLevel::kInfo, absl::StrCat("SIG", sigabbrev_np(signal), ": ",
                                       count == 1 ? "shutting down; running jobs save and stop" : "aborting all jobs"));
     MutexLock lock(&callback_mutex_);
     Report();

@@ -1,15 +1,7 @@
 #include "server/rpc/rpc_server.h"
 
-#include <netdb.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <system_error>
 #include <utility>
 
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "grpc/support/log.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
@@ -21,66 +13,30 @@
 namespace lenet {
 namespace {
 
+using std::chrono::milliseconds;
+
 constexpr int kExecutorThreads = 2;
 constexpr size_t kMaxWaitingCalls = 1000;
 // The largest request is a spec with a list of devices.
 constexpr int kMaxRequestBytes = 1 << 20;
-constexpr int kKeepaliveMs = 30000;
-constexpr int kKeepaliveTimeoutMs = 10000;
+constexpr milliseconds kKeepalive(30000);
+constexpr milliseconds kKeepaliveTimeout(10000);
 // How often a client's own keepalive may come.
-constexpr int kMinClientPingMs = 10000;
+constexpr milliseconds kMinClientPing(10000);
+// How long a new connection may say nothing.
+constexpr milliseconds kHandshakeTimeout(20000);
+// At once on a connection, beside streams.
+constexpr size_t kOtherCalls = 100;
 // After the streams have ended; a call that is not done then is cancelled.
-constexpr std::chrono::milliseconds kLastCalls(500);
+constexpr milliseconds kLastCalls(500);
 
 void LogGrpc(gpr_log_func_args* args) {
-  // What is an error to gRPC (a peer that speaks no HTTP/2, a port in use) is none to this server, or is reported by
-  // it.
+  // What is an error to gRPC (a peer that speaks no HTTP/2) is none to this server.
   const LogLevel level = args->severity == GPR_LOG_SEVERITY_ERROR ? LogLevel::kWarning : LogLevel::kDebug;
   Log(level, absl::StrCat("grpc: ", args->message));
 }
 
-struct HostPort {
-  std::string host;
-  std::string port;
-};
-
-bool IsUnixSocket(absl::string_view listen) { return absl::StartsWith(listen, "unix:"); }
-
-absl::StatusOr<HostPort> SplitAddress(absl::string_view listen) {
-  const size_t colon = listen.rfind(':');
-  int port = -1;
-  if (colon == absl::string_view::npos || colon == 0 || !absl::SimpleAtoi(listen.substr(colon + 1), &port) ||
-      port < 0 || port > 65535) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"", listen, "\" is no address to listen on; it must be host:port, port 0 to 65535"));
-  }
-  absl::string_view host = listen.substr(0, colon);
-  if (absl::StartsWith(host, "[") && absl::EndsWith(host, "]")) host = host.substr(1, host.size() - 2);
-  return HostPort{std::string(host), absl::StrCat(port)};
-}
-
-// gRPC tells no reason: this tries the same once more, to learn the system's.
-std::string ReasonNotToListen(const HostPort& address) {
-  addrinfo hints = {};
-  hints.ai_flags = AI_PASSIVE;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (const int error = ::getaddrinfo(address.host.c_str(), address.port.c_str(), &hints, &found); error != 0) {
-    return ::gai_strerror(error);
-  }
-  std::string reason = "unknown reason";
-  for (const addrinfo* info = found; info != nullptr; info = info->ai_next) {
-    const int fd = ::socket(info->ai_family, info->ai_socktype, info->ai_protocol);
-    const int yes = 1;
-    if (fd < 0 || ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) != 0 ||
-        ::bind(fd, info->ai_addr, info->ai_addrlen) != 0 || ::listen(fd, 1) != 0) {
-      reason = std::generic_category().message(errno);
-    }
-    if (fd >= 0) ::close(fd);
-  }
-  ::freeaddrinfo(found);
-  return reason;
-}
+int Milliseconds(milliseconds duration) { return static_cast<int>(duration.count()); }
 
 }  // namespace
 
@@ -95,34 +51,33 @@ RpcServer::RpcServer(const RpcServerOptions& options, const ServerIdentity& iden
 absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptions& options,
                                                             const ServerIdentity& identity, JobManager* manager,
                                                             const Backend* backend, const DatasetCatalog* catalog) {
-  HostPort address;
-  if (!IsUnixSocket(options.listen)) {
-    LENET_ASSIGN_OR_RETURN(address, SplitAddress(options.listen));
-  }
+  LENET_ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(options.listen));
   std::unique_ptr<RpcServer> server(new RpcServer(options, identity, manager, backend, catalog));
+  LENET_ASSIGN_OR_RETURN(server->listener_, Listener::Bind(address, {.peer_timeout = kKeepaliveTimeout}));
 
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
-  int port = 0;
-  builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &port);
-  // Else a second server on the same port would share its connections instead of being refused.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  using Experimental = grpc::ServerBuilder::experimental_type;
+  server->acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
+      Experimental::ExternalConnectionType::FROM_FD, grpc::InsecureServerCredentials());
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(kKeepalive));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(kKeepaliveTimeout));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kMinClientPingMs);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, Milliseconds(kMinClientPing));
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, Milliseconds(kHandshakeTimeout));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, static_cast<int>(options.max_streams + kOtherCalls));
   builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
   builder.RegisterService(&server->service_);
   server->server_ = builder.BuildAndStart();
-  if (server->server_ == nullptr || port == 0) {
-    const std::string reason = IsUnixSocket(options.listen) ? "see the log" : ReasonNotToListen(address);
-    return absl::UnavailableError(absl::StrCat("cannot listen on ", options.listen, ": ", reason));
-  }
+  if (server->server_ == nullptr) return absl::InternalError("gRPC did not start; the log has its reason");
   server->SetServing(false);
-  const size_t colon = options.listen.rfind(':');
-  server->address_ =
-      IsUnixSocket(options.listen) ? options.listen : absl::StrCat(options.listen.substr(0, colon), ":", port);
+  server->listener_->Start([acceptor = server->acceptor_.get()](int listener, int connection) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
+    parameters.listener_fd = listener;
+    parameters.fd = connection;
+    acceptor->HandleNewConnection(&parameters);
+  });
   return server;
 }
 
@@ -142,6 +97,7 @@ void RpcServer::Shutdown(std::chrono::steady_clock::time_point deadline) {
   // The streams first: with one open, Server::Shutdown would wait for it, and what it has not sent would be lost.
   hub_.Drain();
   hub_.WaitEmpty(deadline);
+  listener_->Stop();  // gRPC would neither serve nor close what it gets from now on
   server_->Shutdown(std::chrono::system_clock::now() + kLastCalls);
 }
 

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "server/job/job_manager.h"
 #include "server/rpc/executor.h"
+#include "server/rpc/listener.h"
 #include "server/rpc/stream_hub.h"
 #include "server/rpc/training_service.h"
 #include "trainer/backend/backend.h"
@@ -16,12 +17,15 @@
 
 namespace grpc {
 class Server;
+namespace experimental {
+class ExternalConnectionAcceptor;
 }
+}  // namespace grpc
 
 namespace lenet {
 
 struct RpcServerOptions {
-  std::string listen;  // "host:port", port 0: any free one; or "unix:path"
+  std::string listen;  // see ListenAddress
   size_t max_streams = 1000;
 };
 
@@ -41,7 +45,7 @@ class RpcServer {
   RpcServer& operator=(const RpcServer&) = delete;
 
   // With the port that was got.
-  const std::string& address() const { return address_; }
+  const std::string& address() const { return listener_->address(); }
 
   // What health answers, for the server as a whole and for lenet.v1.TrainingService.
   void SetServing(bool serving);
@@ -58,7 +62,8 @@ class RpcServer {
   StreamHub hub_;
   TrainingService service_;
   std::unique_ptr<grpc::Server> server_;
-  std::string address_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
+  std::unique_ptr<Listener> listener_;  // its thread uses the acceptor
   bool shut_down_ = false;
 };
 

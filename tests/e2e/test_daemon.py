@@ -1,16 +1,29 @@
 """The daemon's start and end."""
+import contextlib
 import json
+import os
 import pathlib
+import resource
 import signal
+import socket
+import stat
+import struct
 import subprocess
 import unittest
+from unittest import mock
 
 from harness import (JOB_STOPPED, PATIENCE, SUCCESS, UNREACHABLE, TestCase, program, records, step_losses, wait_until)
 
-LENETD_BACKEND, LENETD_LISTEN = 3, 4
+LENETD_FAILURE, LENETD_USAGE, LENETD_BACKEND, LENETD_LISTEN = 1, 2, 3, 4
 
 
-class ShutdownTest(TestCase):
+class DaemonTest(TestCase):
+
+    def checkpoints(self, job):
+        return list((self.daemon.state_dir / "jobs" / job).glob("*.safetensors"))
+
+
+class ShutdownTest(DaemonTest):
 
     def test_sigterm_ends_jobs_and_streams_in_order(self):
         self.start_daemon()
@@ -45,6 +58,15 @@ class ShutdownTest(TestCase):
             self.start_daemon().process.send_signal(signal_number)
             self.assertEqual(self.daemon.wait(), 0)
 
+    def test_sighup_ends_it_as_sigterm_does(self):
+        before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # a daemon that is started to ignore it does
+        self.addCleanup(signal.signal, signal.SIGHUP, before)
+        self.start_daemon()
+        job = self.endless_job()
+        self.daemon.process.send_signal(signal.SIGHUP)
+        self.assertEqual(self.daemon.wait(), 0)
+        self.assertTrue(self.checkpoints(job))
+
     def test_a_watcher_whose_server_is_gone_gives_up(self):
         self.start_daemon()
         job = self.endless_job()
@@ -57,19 +79,68 @@ class ShutdownTest(TestCase):
         records(result.out)
 
 
-class StartTest(TestCase):
+class StartTest(DaemonTest):
 
     def run_lenetd(self, *arguments):
         return subprocess.run([program("LENETD"), "--data-dir", self.data_dir, "--state-dir", self.folder / "state2",
                                *arguments], capture_output=True, text=True, timeout=PATIENCE)
 
+    def second_daemon(self, address):
+        return self.run_lenetd("--listen", address, "--backend", "cpu", "--plugin-dir", program("LENET_PLUGINS"))
+
     def test_the_second_daemon_on_a_port_is_refused(self):
         self.start_daemon()
-        second = self.run_lenetd("--listen", self.daemon.address, "--backend", "cpu", "--plugin-dir",
-                                 program("LENET_PLUGINS"))
+        second = self.second_daemon(self.daemon.address)
         self.assertEqual(second.returncode, LENETD_LISTEN, second.stderr)
         self.assertIn(self.daemon.address, second.stderr)
         self.assertIn("in use", second.stderr)
+        self.assert_serves()
+
+    def test_a_unix_socket_is_one_daemons_alone(self):
+        path = self.folder / "socket"
+        self.start_daemon(listen=f"unix:{path}")
+        self.assertEqual(self.daemon.address, f"unix:{path}")
+        self.assertEqual(stat.S_IMODE(path.stat().st_mode) & 0o007, 0)
+        second = self.second_daemon(self.daemon.address)
+        self.assertEqual(second.returncode, LENETD_LISTEN, second.stderr)
+        self.assertIn(str(path), second.stderr)
+        self.assertIn("in use", second.stderr)
+        self.assert_serves()
+        # One that a killed daemon left is taken over, and goes with its owner.
+        self.daemon.kill()
+        self.assertTrue(path.is_socket())
+        self.start_daemon(listen=f"unix:{path}")
+        self.assert_serves()
+        self.daemon.terminate()
+        self.assertEqual(self.daemon.wait(), 0)
+        self.assertFalse(path.exists())
+        path.write_text("mine")
+        self.assertEqual(self.second_daemon(f"unix:{path}").returncode, LENETD_LISTEN)
+        self.assertEqual(path.read_text(), "mine")
+
+    def test_bad_flags_are_told_from_an_address_that_cannot_be_had(self):
+        for address in ("foo", ":5", "1.2.3.4:99999", "::1:0", "unix:"):
+            done = self.second_daemon(address)
+            self.assertEqual(done.returncode, LENETD_USAGE, done.stderr)
+            self.assertIn(address, done.stderr)
+        for address in ("no-such-host.invalid:0", "192.0.2.1:0", f"unix:{self.folder}/missing/socket"):
+            done = self.second_daemon(address)
+            self.assertEqual(done.returncode, LENETD_LISTEN, done.stderr)
+            self.assertIn(address, done.stderr)
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
+        done = self.run_lenetd("--port-file", pipe)
+        self.assertEqual(done.returncode, LENETD_FAILURE, done.stderr)
+        self.assertTrue(pipe.is_fifo())
+
+    def test_without_standard_descriptors(self):
+        script = self.folder / "closed"
+        script.write_text(f'#!/bin/sh\nexec "{program("LENETD")}" "$@" <&- >&- 2>&-\n')
+        script.chmod(0o755)
+        with mock.patch.dict(os.environ, LENETD=str(script)):
+            self.start_daemon()
+        fds = pathlib.Path("/proc") / str(self.daemon.process.pid) / "fd"
+        self.assertEqual([os.readlink(fds / str(fd)) for fd in range(3)], ["/dev/null"] * 3)
         self.assert_serves()
 
     def test_a_daemon_without_the_backend_it_was_told_to_use_does_not_start(self):
@@ -100,6 +171,89 @@ class StartTest(TestCase):
         result = self.lenetctl("submit")
         self.assertNotEqual(result.code, SUCCESS)
         self.assertIn("data set", result.err)
+
+
+class ConnectionsTest(DaemonTest):
+
+    def connect(self):
+        host, port = self.daemon.address.rsplit(":", 1)
+        connection = socket.create_connection((host, int(port)), timeout=PATIENCE)
+        self.addCleanup(connection.close)
+        return connection
+
+    def test_the_descriptor_limit_is_raised(self):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, soft), hard))
+        try:
+            self.start_daemon()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        self.assertEqual(resource.prlimit(self.daemon.process.pid, resource.RLIMIT_NOFILE), (hard, hard))
+
+    def test_more_connections_than_descriptors(self):
+        limit = 256
+        self.start_daemon()
+        resource.prlimit(self.daemon.process.pid, resource.RLIMIT_NOFILE, (limit, limit))
+        job = self.endless_job()
+
+        def flood():
+            """Connections of which the last ones are refused."""
+            connections = [self.connect() for _ in range(limit + 44)]
+            with contextlib.suppress(ConnectionResetError):
+                self.assertEqual(connections[-1].recv(1), b"")
+            return connections
+
+        for _ in range(3):
+            connections = flood()
+            for connection in connections:
+                connection.close()
+            wait_until(lambda: self.lenetctl("info").code == SUCCESS, "the daemon takes connections again")
+        # The job has what it needs to save.
+        connections = flood()
+        self.daemon.terminate()
+        self.assertEqual(self.daemon.wait(), 0)
+        self.assertTrue(self.checkpoints(job))
+
+    def test_calls_of_a_connection_are_limited(self):
+        """HTTP/2 by hand: a client that does not keep to the server's limit."""
+
+        def frame(kind, flags, stream, payload):
+            return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+        def literal(name, value):
+            return b"".join([b"\x00", *(bytes([len(text)]) + text for text in (name, value))])
+
+        def read(connection, count):
+            data = b""
+            while len(data) < count:
+                piece = connection.recv(count - len(data))
+                if not piece:
+                    raise ConnectionResetError
+                data += piece
+            return data
+
+        def read_frame(connection):
+            head = read(connection, 9)
+            return head[3], head[4], read(connection, int.from_bytes(head[:3], "big"))
+
+        settings, headers, ack, end_headers, max_concurrent_streams = 4, 1, 1, 4, 3
+        self.start_daemon()
+        connection = self.connect()
+        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(settings, 0, 0, b""))
+        kind, flags, payload = read_frame(connection)
+        self.assertEqual((kind, flags), (settings, 0))
+        values = dict(struct.unpack(">HI", payload[i:i + 6]) for i in range(0, len(payload), 6))
+        self.assertEqual(values[max_concurrent_streams], 1100)
+        connection.sendall(frame(settings, ack, 0, b""))
+        call = b"\x83\x86" + b"".join([
+            literal(b":path", b"/lenet.v1.TrainingService/GetJob"), literal(b":authority", b"x"),
+            literal(b"content-type", b"application/grpc"), literal(b"te", b"trailers")])
+        with self.assertRaises((ConnectionResetError, BrokenPipeError)):
+            for stream in range(1, 10001, 2):
+                connection.sendall(frame(headers, end_headers, stream, call))
+            while True:
+                read_frame(connection)
+        self.assert_serves()
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 #include "server/app.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -152,6 +153,35 @@ TEST_F(AppTest, APortFileThatCannotBeWrittenIsAnError) {
   EXPECT_THAT(log(), HasSubstr("--port-file"));
 }
 
+TEST_F(AppTest, APortFileThatAnotherWroteIsLeftAlone) {
+  if (!HasPlugin()) GTEST_SKIP() << "no CPU plug-in in " << config_.plugin_dir;
+  std::ofstream(config_.port_file) << "from an earlier run\n";
+  ShutdownSignals signals;
+  int exit_code = -1;
+  std::thread server([&] { exit_code = RunServer(config_, &signals); });
+  while (AwaitPortFile() == "from an earlier run") std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_THAT(AwaitPortFile(), HasSubstr("127.0.0.1:"));
+  std::ofstream(config_.port_file) << "127.0.0.1:1\n";
+  ::kill(::getpid(), SIGTERM);
+  server.join();
+  EXPECT_EQ(exit_code, kExitOk);
+  EXPECT_EQ(AwaitPortFile(), "127.0.0.1:1");
+}
+
+TEST_F(AppTest, APortFileThatIsNoFileIsRefusedAndLeftAlone) {
+  ShutdownSignals signals;
+  ASSERT_EQ(::mkfifo((folder_.path() / "pipe").c_str(), 0600), 0);
+  fs::create_symlink(folder_.path() / "nowhere", folder_.path() / "link");
+  for (const fs::path& path :
+       {folder_.path() / "pipe", folder_.path() / "link", folder_.path(), fs::path("/dev/null")}) {
+    const fs::file_type before = fs::symlink_status(path).type();
+    config_.port_file = path;
+    EXPECT_EQ(RunServer(config_, &signals), kExitFailure) << path;
+    EXPECT_EQ(fs::symlink_status(path).type(), before) << path;
+    EXPECT_THAT(log(), HasSubstr("--port-file: '" + path.string()));
+  }
+}
+
 TEST_F(AppTest, APortInUseIsAnError) {
   if (!HasPlugin()) GTEST_SKIP() << "no CPU plug-in in " << config_.plugin_dir;
   ShutdownSignals signals;
@@ -164,7 +194,7 @@ TEST_F(AppTest, APortInUseIsAnError) {
   EXPECT_EQ(RunServer(second, &unused), kExitListen);
   EXPECT_THAT(log(), HasSubstr("Address already in use"));
   second.listen = "nonsense";
-  EXPECT_EQ(RunServer(second, &unused), kExitListen);
+  EXPECT_EQ(RunServer(second, &unused), kExitUsage);
   // Either may get the signal.
   while (signals.count() == 0) {
     ::kill(::getpid(), SIGTERM);

@@ -114,6 +114,17 @@ TEST_F(ConfigTest, RefusesWhatItDoesNotKnow) {
       {"--backend"},
       {"--drain-timeout", "soon"},
       {"--drain-timeout", "-1"},
+      {"--drain-timeout", "nan"},
+      {"--drain-timeout", "inf"},
+      {"--drain-timeout", "86401"},
+      {"--listen", "foo"},
+      {"--listen", ":5"},
+      {"--listen", "1.2.3.4:99999"},
+      {"--listen", "::1:0"},
+      {"--listen", "unix:"},
+      {"--listen", ""},
+      {"--state-dir", ""},
+      {"--data-dir", ""},
   };
   for (const std::vector<const char*>& arguments : bad) {
     ::testing::internal::CaptureStderr();
