@@ -2,8 +2,12 @@
 
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/message.h"
+#include "google/protobuf/unknown_field_set.h"
 #include "trainer/base/status.h"
 
 namespace lenet {
@@ -15,6 +19,29 @@ absl::Status UnknownValue(absl::string_view field, int value) {
 
 absl::Status Misplaced(absl::string_view field, absl::string_view kinds) {
   return absl::InvalidArgumentError(absl::StrCat("spec.", field, ": is given, but belongs to ", kinds, " alone"));
+}
+
+absl::Status CheckFieldsKnown(const google::protobuf::Message& message, const std::string& path) {
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  const google::protobuf::UnknownFieldSet& unknown = reflection.GetUnknownFields(message);
+  if (!unknown.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": this server does not know field number ", unknown.field(0).number()));
+  }
+  std::vector<const google::protobuf::FieldDescriptor*> fields;
+  reflection.ListFields(message, &fields);
+  for (const google::protobuf::FieldDescriptor* field : fields) {
+    if (field->cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_MESSAGE) continue;
+    const std::string field_path = absl::StrCat(path, ".", field->name());
+    if (!field->is_repeated()) {
+      LENET_RETURN_IF_ERROR(CheckFieldsKnown(reflection.GetMessage(message, field), field_path));
+    } else {
+      for (int i = 0; i < reflection.FieldSize(message, field); ++i) {
+        LENET_RETURN_IF_ERROR(CheckFieldsKnown(reflection.GetRepeatedMessage(message, field, i), field_path));
+      }
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<InitSpec> ToInit(const v1::Init& message) {
@@ -180,6 +207,8 @@ size_t Utf8Length(absl::string_view text) {
 }
 
 }  // namespace
+
+absl::Status CheckFieldsKnown(const v1::TrainingSpec& message) { return CheckFieldsKnown(message, "spec"); }
 
 absl::StatusOr<TrainSpec> ToTrainSpec(const v1::TrainingSpec& message) {
   TrainSpec spec;

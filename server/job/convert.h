@@ -16,6 +16,10 @@
 
 namespace lenet {
 
+// INVALID_ARGUMENT, with its number, for a field that this server does not know: to leave it out would be to train
+// something else than what was asked for.
+absl::Status CheckFieldsKnown(const v1::TrainingSpec& message);
+
 // Takes what is written and puts the defaults of training_spec.proto for what is not. INVALID_ARGUMENT names the field
 // by its path, "spec.optimizer.beta1", for a value that is no member of its enum, a field of another kind than the
 // chosen one, and all that ValidateTrainSpec refuses. device_ids have no place in a TrainSpec; see PlaceRanks.

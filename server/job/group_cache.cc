@@ -19,13 +19,7 @@ absl::StatusOr<std::unique_ptr<RankGroup>> GroupCache::Take(std::span<const int>
     }
   }
   absl::StatusOr<std::unique_ptr<RankGroup>> group = backend_->NewGroup(device_ids);
-  if (!absl::IsResourceExhausted(group.status())) return group;
-  {
-    std::list<std::unique_ptr<RankGroup>> dropped;
-    MutexLock lock(&mutex_);
-    dropped.swap(groups_);
-    if (dropped.empty()) return group;
-  }
+  if (!absl::IsResourceExhausted(group.status()) || !Clear()) return group;
   return backend_->NewGroup(device_ids);
 }
 
@@ -39,6 +33,14 @@ void GroupCache::Give(std::unique_ptr<RankGroup> group) {
     dropped = std::move(groups_.back());
     groups_.pop_back();
   }
+}
+
+bool GroupCache::Clear() {
+  // Destroyed outside the lock.
+  std::list<std::unique_ptr<RankGroup>> dropped;
+  MutexLock lock(&mutex_);
+  dropped.swap(groups_);
+  return !dropped.empty();
 }
 
 size_t GroupCache::size() const {

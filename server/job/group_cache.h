@@ -25,6 +25,9 @@ class GroupCache {
   // Takes back a group for the next job, or throws it away if it was aborted.
   void Give(std::unique_ptr<RankGroup> group) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Destroys the groups kept; false if there are none.
+  bool Clear() ABSL_LOCKS_EXCLUDED(mutex_);
+
   size_t size() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

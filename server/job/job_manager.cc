@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "google/protobuf/util/message_differencer.h"
+#include "server/job/convert.h"
 #include "server/job/warm_up.h"
 #include "server/store/job_state.h"
 #include "server/store/timestamp.h"
@@ -43,12 +44,8 @@ absl::string_view StopReason(StopMode mode) {
   return mode == StopMode::kAbort ? "aborted on request" : "stopped on request";
 }
 
-v1::Terminal NeverRan(const LiveJob& live, absl::string_view reason) {
-  v1::Terminal terminal;
-  terminal.set_state(v1::STOPPED);
-  terminal.set_reason(std::string(reason));
-  for (int rank = 0; rank < live.admitted.devices.ranks; ++rank) terminal.add_rank_steps(0);
-  return terminal;
+absl::Status UnrecordedEnd(absl::string_view id, absl::string_view why) {
+  return absl::DataLossError(absl::StrCat("job \"", id, "\" is over, but its end is not recorded", why));
 }
 
 }  // namespace
@@ -64,6 +61,7 @@ JobManager::JobManager(const JobManagerOptions& options, Backend* backend, Datas
                 .store = store,
                 .groups = &groups_,
                 .flusher = &flusher_,
+                .patience = &patience_,
                 .checkpoint_root = options.checkpoint_root},
       pool_(static_cast<int>(backend->devices().size())) {}
 
@@ -87,29 +85,28 @@ void JobManager::Serve() {
 absl::StatusOr<v1::Job> JobManager::Start(const v1::StartRequest& request) {
   LENET_RETURN_IF_ERROR(CheckText("request_id", request.request_id(), kMaxRequestIdBytes));
   LENET_RETURN_IF_ERROR(CheckText("name", request.name(), kMaxNameBytes));
+  LENET_RETURN_IF_ERROR(CheckFieldsKnown(request.spec()));
   if (!request.request_id().empty()) {
     absl::StatusOr<v1::Job> known = store_->FindByRequestId(request.request_id());
     if (!absl::IsNotFound(known.status())) {
       LENET_RETURN_IF_ERROR(known.status());
-      LENET_ASSIGN_OR_RETURN(v1::Job job, SameRequest(*std::move(known), request));
-      MutexLock lock(&mutex_);
-      Complete(&job);
-      return job;
+      LENET_ASSIGN_OR_RETURN(const v1::Job job, SameRequest(*std::move(known), request));
+      return GetJob(job.id());
     }
   }
   LENET_RETURN_IF_ERROR(CheckAccepting());
   LENET_ASSIGN_OR_RETURN(Admitted admitted, Admit(request.spec(), *backend_, *catalog_));
 
-  bool created = false;
-  absl::StatusOr<v1::Job> job;
+  LivePtr created;
+  v1::Job job;
   {
     MutexLock admit(&admit_mutex_);
     LENET_RETURN_IF_ERROR(CheckAccepting());
     LENET_ASSIGN_OR_RETURN(job, CreateJob(request, std::move(admitted), &created));
   }
-  if (created) Dispatch();
-  MutexLock lock(&mutex_);
-  Complete(&*job);
+  if (created == nullptr) return GetJob(job.id());
+  Complete(created, &job);
+  Dispatch();
   return job;
 }
 
@@ -130,7 +127,7 @@ absl::Status JobManager::CheckAccepting() const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<v1::Job> JobManager::CreateJob(const v1::StartRequest& request, Admitted admitted, bool* created) {
+absl::StatusOr<v1::Job> JobManager::CreateJob(const v1::StartRequest& request, Admitted admitted, LivePtr* created) {
   const absl::Time now = absl::Now();
   const LivePtr live = NewLive(ids_.Next(now), std::move(admitted));
   v1::Job job;
@@ -159,7 +156,7 @@ absl::StatusOr<v1::Job> JobManager::CreateJob(const v1::StartRequest& request, A
     LENET_RETURN_IF_ERROR(result.status());
     return SameRequest(std::move(result->job), request);
   }
-  *created = true;
+  *created = live;
   Log(LogLevel::kInfo, absl::StrCat("job ", live->id, ": accepted: ", request.spec().dataset(), ", ",
                                     live->admitted.devices.ranks, " ranks"));
   if (live_.contains(live->id)) queue_.push_back(live);
@@ -192,21 +189,22 @@ absl::StatusOr<v1::Job> JobManager::Stop(absl::string_view id, StopMode mode) {
 
 absl::StatusOr<v1::Job> JobManager::StopLive(const LivePtr& live, StopMode mode, absl::string_view reason) {
   for (;;) {
-    LENET_ASSIGN_OR_RETURN(v1::Job job, store_->GetJob(live->id));
-    if (IsTerminal(job.state())) return job;
+    absl::StatusOr<v1::Job> job = store_->GetJob(live->id);
+    if (job.ok() && IsTerminal(job->state())) return job;
     absl::StatusOr<v1::Job> changed;
-    StateUpdate update = {.from = job.state(), .to = v1::STOPPING, .time = absl::Now(), .reason = std::string(reason)};
-    if (job.state() == v1::QUEUED) {
-      update.to = v1::STOPPED;
-      changed = live->log->ChangeState(update, NeverRan(*live, reason));
+    if (!job.ok()) {
+      changed = job.status();
+    } else if (job->state() == v1::QUEUED) {
+      changed = StopQueuedJob(live.get(), reason);
       if (changed.ok()) {
         Ended(live, changed);
         // It may have kept those behind it waiting.
         Dispatch();
         return changed;
       }
-    } else if (job.state() != v1::STOPPING) {
-      changed = live->log->ChangeState(update);
+    } else if (job->state() != v1::STOPPING) {
+      changed = live->log->ChangeState(
+          {.from = job->state(), .to = v1::STOPPING, .time = absl::Now(), .reason = std::string(reason)});
     } else if (live->stop.mode() < mode) {
       changed = store_->UpdateJob(live->id, [reason](v1::Job* stopping) {
         if (stopping->state() == v1::STOPPING) stopping->set_reason(std::string(reason));
@@ -218,9 +216,7 @@ absl::StatusOr<v1::Job> JobManager::StopLive(const LivePtr& live, StopMode mode,
     if (absl::IsAborted(changed.status())) continue;
     // The state is recorded before the job can end by it. What cannot be recorded is stopped all the same.
     live->stop.Request(mode);
-    LENET_RETURN_IF_ERROR(changed.status());
-    MutexLock lock(&mutex_);
-    Complete(&*changed);
+    if (changed.ok()) Complete(live, &*changed);
     return changed;
   }
 }
@@ -233,7 +229,9 @@ uint64_t JobManager::WaitForEnd(absl::string_view id, EndCallback done) {
       return last_token_;
     }
   }
-  done(store_->GetJob(id));
+  absl::StatusOr<v1::Job> job = store_->GetJob(id);
+  if (job.ok() && !IsTerminal(job->state())) job = UnrecordedEnd(id, "");
+  done(std::move(job));
   return 0;
 }
 
@@ -251,27 +249,29 @@ bool JobManager::StopWaiting(absl::string_view id, uint64_t token) {
 }
 
 absl::StatusOr<v1::Job> JobManager::GetJob(absl::string_view id) const {
+  const LivePtr live = FindLive(id);
   LENET_ASSIGN_OR_RETURN(v1::Job job, store_->GetJob(id));
-  MutexLock lock(&mutex_);
-  Complete(&job);
+  Complete(live, &job);
   return job;
 }
 
 absl::StatusOr<JobPage> JobManager::ListJobs(const JobQuery& query) const {
+  const LiveJobs live = AllLive();
   LENET_ASSIGN_OR_RETURN(JobPage page, store_->ListJobs(query));
-  CompleteAll(&page.jobs);
+  CompleteAll(live, &page.jobs);
   return page;
 }
 
-absl::StatusOr<ChangePage> JobManager::ListChanges(uint64_t after, int limit) const {
-  LENET_ASSIGN_OR_RETURN(ChangePage page, store_->ListChanges(after, limit));
-  CompleteAll(&page.jobs);
+absl::StatusOr<ChangePage> JobManager::ListChanges(uint64_t after, int limit, int64_t max_bytes) const {
+  const LiveJobs live = AllLive();
+  LENET_ASSIGN_OR_RETURN(ChangePage page, store_->ListChanges(after, limit, max_bytes));
+  CompleteAll(live, &page.jobs);
   return page;
 }
 
 absl::StatusOr<MetricsReader> JobManager::ReadMetrics(absl::string_view id, uint64_t from_sequence,
                                                       RecordWishes wishes) const {
-  // The live log first: a job that is not live has ended in the store.
+  // The live log first: a job that is not live is over.
   const LivePtr live = FindLive(id);
   LENET_ASSIGN_OR_RETURN(const v1::Job job, store_->GetJob(id));
   for (int rank : wishes.ranks) {
@@ -299,16 +299,19 @@ void JobManager::BeginDrain() {
     MutexLock lock(&mutex_);
     phase_ = Phase::kDraining;
   }
-  for (const LivePtr& live : AllLive()) {
+  for (const auto& [id, live] : AllLive()) {
     const absl::Status status = StopLive(live, StopMode::kCheckpoint, kShutdown).status();
-    if (!status.ok()) Log(LogLevel::kError, absl::StrCat("job ", live->id, ": stopping it: ", status.ToString()));
+    if (!status.ok()) Log(LogLevel::kError, absl::StrCat("job ", id, ": stopping it: ", status.ToString()));
   }
+  // Those whose stop the store refused.
+  Dispatch();
 }
 
 void JobManager::AbortAll() {
-  for (const LivePtr& live : AllLive()) {
+  patience_.EndAt(StorePatience::Clock::now() + options_.abort_patience);
+  for (const auto& [id, live] : AllLive()) {
     const absl::Status status = StopLive(live, StopMode::kAbort, absl::StrCat("aborted: ", kShutdown)).status();
-    if (!status.ok()) Log(LogLevel::kError, absl::StrCat("job ", live->id, ": aborting it: ", status.ToString()));
+    if (!status.ok()) Log(LogLevel::kError, absl::StrCat("job ", id, ": aborting it: ", status.ToString()));
   }
 }
 
@@ -326,27 +329,26 @@ JobManager::LivePtr JobManager::FindLive(absl::string_view id) const {
   return it == live_.end() ? nullptr : it->second;
 }
 
-std::vector<JobManager::LivePtr> JobManager::AllLive() const {
+JobManager::LiveJobs JobManager::AllLive() const {
   MutexLock lock(&mutex_);
-  std::vector<LivePtr> all;
-  for (const auto& [id, live] : live_) all.push_back(live);
-  return all;
+  return live_;
 }
 
-void JobManager::Complete(v1::Job* job) const {
-  if (IsTerminal(job->state())) return;
-  const auto it = live_.find(job->id());
-  if (it == live_.end()) return;
-  *job->mutable_progress() = it->second->progress.Get();
+void JobManager::Complete(const LivePtr& live, v1::Job* job) const {
+  if (live == nullptr || IsTerminal(job->state())) return;
+  *job->mutable_progress() = live->progress.Get();
   if (job->state() != v1::QUEUED) return;
+  MutexLock lock(&mutex_);
   // One that has just left the queue for its thread counts as first.
-  const auto place = std::find(queue_.begin(), queue_.end(), it->second);
+  const auto place = std::find(queue_.begin(), queue_.end(), live);
   job->set_queue_position(place == queue_.end() ? 1 : static_cast<int>(place - queue_.begin()) + 1);
 }
 
-void JobManager::CompleteAll(std::vector<v1::Job>* jobs) const {
-  MutexLock lock(&mutex_);
-  for (v1::Job& job : *jobs) Complete(&job);
+void JobManager::CompleteAll(const LiveJobs& live, std::vector<v1::Job>* jobs) const {
+  for (v1::Job& job : *jobs) {
+    const auto it = live.find(job.id());
+    if (it != live.end()) Complete(it->second, &job);
+  }
 }
 
 void JobManager::Dispatch() {
@@ -354,8 +356,10 @@ void JobManager::Dispatch() {
   std::vector<std::pair<LivePtr, std::string>> unstarted;
   {
     MutexLock lock(&mutex_);
-    while (phase_ == Phase::kServing && !queue_.empty()) {
+    while (!queue_.empty()) {
       const LivePtr live = queue_.front();
+      // In a drain the thread records the stop that the store has refused.
+      if (phase_ != Phase::kServing && live->stop.mode() == StopMode::kNone) break;
       const std::optional<std::vector<int>> device_ids = pool_.Acquire(live->admitted.devices, live->id);
       if (!device_ids) break;
       queue_.pop_front();
@@ -392,12 +396,14 @@ void JobManager::RunOnThread(const LivePtr& live, const std::vector<int>& device
   idle_.SignalAll();
 }
 
-void JobManager::Ended(const LivePtr& live, const absl::StatusOr<v1::Job>& job) {
+void JobManager::Ended(const LivePtr& live, absl::StatusOr<v1::Job> job) {
   if (job.ok()) {
     Log(LogLevel::kInfo,
         absl::StrCat("job ", live->id, ": ", absl::string_view(StateName(job->state())), ": ", job->reason()));
   } else {
-    Log(LogLevel::kError, absl::StrCat("job ", live->id, ": its end is not recorded: ", job.status().ToString()));
+    job = UnrecordedEnd(live->id, absl::StrCat(": ", job.status().ToString()));
+    Log(LogLevel::kError, job.status().message());
+    live->log->Close(job.status());
   }
   std::map<uint64_t, EndCallback> waiters;
   {

@@ -24,6 +24,7 @@
 #include "server/job/job_id.h"
 #include "server/job/job_runner.h"
 #include "server/job/live_job.h"
+#include "server/job/store_patience.h"
 #include "server/metrics/metrics_flusher.h"
 #include "server/metrics/metrics_reader.h"
 #include "server/store/job_store.h"
@@ -38,6 +39,8 @@ struct JobManagerOptions {
   std::filesystem::path checkpoint_root;  // a folder for each job below it; empty: nothing is saved
   size_t max_queued = 1000;
   size_t max_cached_groups = 8;
+  // For how long after AbortAll() the end of a job is offered to a store that refuses it.
+  std::chrono::milliseconds abort_patience{5000};
 };
 
 // What the server is doing.
@@ -73,8 +76,9 @@ class JobManager {
   // Asks for the end and gives the job as it is then. kNone is not asked for.
   absl::StatusOr<v1::Job> Stop(absl::string_view id, StopMode mode) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Calls `done` once, with the job when it has ended or with NOT_FOUND: maybe before this returns, else from the
-  // thread that ends the job. Gives a token for StopWaiting, 0 if `done` was called. `done` must be quick.
+  // Calls `done` once, with the job when it has ended, NOT_FOUND, or DATA_LOSS if it has ended but the store has not
+  // taken that: maybe before this returns, else from the thread that ends the job. Gives a token for StopWaiting, 0 if
+  // `done` was called. `done` must be quick.
   uint64_t WaitForEnd(absl::string_view id, EndCallback done) ABSL_LOCKS_EXCLUDED(mutex_);
   // True if the callback has not been and will not be called.
   bool StopWaiting(absl::string_view id, uint64_t token) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -82,7 +86,8 @@ class JobManager {
   absl::StatusOr<v1::Job> GetJob(absl::string_view id) const ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<JobPage> ListJobs(const JobQuery& query) const ABSL_LOCKS_EXCLUDED(mutex_);
   // See JobStore.
-  absl::StatusOr<ChangePage> ListChanges(uint64_t after, int limit) const ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<ChangePage> ListChanges(uint64_t after, int limit, int64_t max_bytes) const
+      ABSL_LOCKS_EXCLUDED(mutex_);
   uint64_t revision() const { return store_->revision(); }
 
   // INVALID_ARGUMENT for a rank that the job does not have.
@@ -102,25 +107,28 @@ class JobManager {
  private:
   enum class Phase { kStarting, kServing, kDraining };
   using LivePtr = std::shared_ptr<LiveJob>;
+  using LiveJobs = std::map<std::string, LivePtr, std::less<>>;
 
   absl::Status CheckAccepting() const ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::StatusOr<v1::Job> CreateJob(const v1::StartRequest& request, Admitted admitted, bool* created)
+  // *created is set if the job is new.
+  absl::StatusOr<v1::Job> CreateJob(const v1::StartRequest& request, Admitted admitted, LivePtr* created)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(admit_mutex_) ABSL_LOCKS_EXCLUDED(mutex_);
   LivePtr NewLive(std::string id, Admitted admitted);
   LivePtr FindLive(absl::string_view id) const ABSL_LOCKS_EXCLUDED(mutex_);
-  std::vector<LivePtr> AllLive() const ABSL_LOCKS_EXCLUDED(mutex_);
+  LiveJobs AllLive() const ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<v1::Job> StopLive(const LivePtr& live, StopMode mode, absl::string_view reason)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Puts in what only the live job knows.
-  void Complete(v1::Job* job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void CompleteAll(std::vector<v1::Job>* jobs) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Puts in what only the live job knows. It was looked up before the job was read, or an end in between would leave
+  // a running job without progress.
+  void Complete(const LivePtr& live, v1::Job* job) const ABSL_LOCKS_EXCLUDED(mutex_);
+  void CompleteAll(const LiveJobs& live, std::vector<v1::Job>* jobs) const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Starts what can start.
   void Dispatch() ABSL_LOCKS_EXCLUDED(mutex_);
   // The body of a job's thread.
   void RunOnThread(const LivePtr& live, const std::vector<int>& device_ids) ABSL_LOCKS_EXCLUDED(mutex_);
   // The job is at its end, which whoever recorded it reports here.
-  void Ended(const LivePtr& live, const absl::StatusOr<v1::Job>& job) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Ended(const LivePtr& live, absl::StatusOr<v1::Job> job) ABSL_LOCKS_EXCLUDED(mutex_);
   void JoinFinished() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const JobManagerOptions options_;
@@ -129,6 +137,7 @@ class JobManager {
   JobStore* const store_;
   GroupCache groups_;
   MetricsFlusher flusher_;
+  StorePatience patience_;
   const JobServices services_;
   StopRequest warm_up_stop_;
 
@@ -140,7 +149,7 @@ class JobManager {
   mutable CondVar idle_;
   Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kStarting;
   DevicePool pool_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, LivePtr, std::less<>> live_ ABSL_GUARDED_BY(mutex_);
+  LiveJobs live_ ABSL_GUARDED_BY(mutex_);
   std::deque<LivePtr> queue_ ABSL_GUARDED_BY(mutex_);
   std::map<const LiveJob*, std::thread> threads_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::thread> finished_ ABSL_GUARDED_BY(mutex_);

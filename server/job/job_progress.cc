@@ -9,8 +9,9 @@ constexpr std::chrono::duration<double> kStretch(1);
 
 }  // namespace
 
-void JobProgress::Begin(Clock::time_point now) {
+void JobProgress::Begin(int64_t steps_per_epoch, Clock::time_point now) {
   MutexLock lock(&mutex_);
+  steps_per_epoch_ = steps_per_epoch;
   since_ = now;
 }
 
@@ -30,11 +31,6 @@ void JobProgress::AddSteps(int rank, int64_t step, float loss, Clock::time_point
   }
 }
 
-void JobProgress::AddEpoch(const EpochSummary& summary) {
-  MutexLock lock(&mutex_);
-  progress_.set_epoch(summary.epoch);
-}
-
 void JobProgress::AddEvaluation(const Evaluation& evaluation) {
   MutexLock lock(&mutex_);
   progress_.set_accuracy(evaluation.accuracy());
@@ -45,6 +41,7 @@ v1::Progress JobProgress::Get() const {
   MutexLock lock(&mutex_);
   v1::Progress progress = progress_;
   progress.set_step(StepOfAll());
+  progress.set_epoch(progress.step() / steps_per_epoch_);
   double sum = 0;
   for (const Rank& rank : ranks_) sum += double{rank.loss};
   progress.set_loss(sum / static_cast<double>(ranks_.size()));

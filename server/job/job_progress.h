@@ -21,10 +21,9 @@ class JobProgress {
       : global_batch_(global_batch_size), ranks_(static_cast<size_t>(ranks)) {}
 
   // The first step comes next; the rate of images counts from here.
-  void Begin(Clock::time_point now) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Begin(int64_t steps_per_epoch, Clock::time_point now) ABSL_LOCKS_EXCLUDED(mutex_);
   // The rank has done `step` steps, the newest with this loss.
   void AddSteps(int rank, int64_t step, float loss, Clock::time_point now) ABSL_LOCKS_EXCLUDED(mutex_);
-  void AddEpoch(const EpochSummary& summary) ABSL_LOCKS_EXCLUDED(mutex_);
   void AddEvaluation(const Evaluation& evaluation) ABSL_LOCKS_EXCLUDED(mutex_);
 
   v1::Progress Get() const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -40,6 +39,7 @@ class JobProgress {
   const double global_batch_;
   mutable Mutex mutex_;
   std::vector<Rank> ranks_ ABSL_GUARDED_BY(mutex_);
+  int64_t steps_per_epoch_ ABSL_GUARDED_BY(mutex_) = 1;
   v1::Progress progress_ ABSL_GUARDED_BY(mutex_);  // without what ranks_ tells
   // The stretch of about a second over which the rate is taken.
   Clock::time_point since_ ABSL_GUARDED_BY(mutex_);

@@ -29,8 +29,9 @@ struct LiveJob {
   StopRequest stop;
   JobProgress progress;
 
-  // The log's records cannot be stored: the job fails with this.
   Mutex mutex;
+  std::string engine ABSL_GUARDED_BY(mutex);  // as Engine::name(), once the ranks are warm
+  // The log's records cannot be stored: the job fails with this.
   absl::Status log_error ABSL_GUARDED_BY(mutex);
 };
 

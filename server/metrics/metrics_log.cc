@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "server/store/job_state.h"
 #include "server/store/timestamp.h"
@@ -40,38 +41,83 @@ void MetricsLog::Add(v1::MetricRecord record) {
   *record.mutable_time() = ToTimestamp(absl::Now());
   MutexLock lock(&pending_mutex_);
   CloseLosses();
-  closed_.push_back(std::move(record));
+  complete_.push_back(std::move(record));
 }
 
 absl::Status MetricsLog::Flush() {
-  MutexLock lock(&commit_mutex_);
-  return FlushLocked();
+  absl::Status status;
+  absl::Status stuck;
+  {
+    MutexLock lock(&commit_mutex_);
+    status = FlushLocked(&stuck);
+  }
+  TellStuck(stuck);
+  return status;
 }
 
 absl::StatusOr<v1::Job> MetricsLog::ChangeState(StateUpdate update, const v1::Terminal& terminal) {
+  absl::StatusOr<v1::Job> job;
+  absl::Status stuck;
+  {
+    MutexLock lock(&commit_mutex_);
+    job = ChangeStateLocked(std::move(update), terminal, &stuck);
+  }
+  TellStuck(stuck);
+  return job;
+}
+
+void MetricsLog::GiveUpUnsaved() {
   MutexLock lock(&commit_mutex_);
-  LENET_RETURN_IF_ERROR(FlushLocked());
+  stuck_ = true;
+}
+
+void MetricsLog::Close(const absl::Status& why) {
+  MutexLock lock(&closed_mutex_);
+  closed_ = why;
+}
+
+absl::Status MetricsLog::closed() const {
+  MutexLock lock(&closed_mutex_);
+  return closed_;
+}
+
+absl::StatusOr<v1::Job> MetricsLog::ChangeStateLocked(StateUpdate update, const v1::Terminal& terminal,
+                                                      absl::Status* stuck) {
+  const bool ends = IsTerminal(update.to);
+  // One that has just become stuck gets its hook before its end.
+  const bool drop = ends && stuck_;
+  const absl::Status flushed = FlushLocked(stuck);
+  if (!flushed.ok() && !drop) return flushed;
   v1::MetricRecord record;
   *record.mutable_time() = ToTimestamp(update.time);
+  if (!flushed.ok()) {
+    record.mutable_warning()->set_message(
+        absl::StrCat(unsaved_.size(), " records before the end could not be stored: ", flushed.ToString()));
+    update.records.push_back(record);
+  }
   record.mutable_state_change()->set_from(update.from);
   record.mutable_state_change()->set_to(update.to);
   record.mutable_state_change()->set_reason(update.reason);
   update.records.push_back(record);
-  const bool ends = IsTerminal(update.to);
   if (ends) {
     *record.mutable_terminal() = terminal;
     update.records.push_back(record);
   }
   LENET_ASSIGN_OR_RETURN(v1::Job job, store_->ChangeState(job_id_, std::move(update)));
+  if (ends) unsaved_.clear();
   last_sequence_.store(job.last_sequence(), std::memory_order_release);
   if (ends) ended_.store(true, std::memory_order_release);
   return job;
 }
 
+void MetricsLog::TellStuck(const absl::Status& stuck) const {
+  if (!stuck.ok() && hooks_.stuck) hooks_.stuck(stuck);
+}
+
 // Built to its size, as the store counts what a record takes.
 void MetricsLog::CloseLosses() {
   if (losses_.empty()) return;
-  v1::MetricRecord& record = closed_.emplace_back();
+  v1::MetricRecord& record = complete_.emplace_back();
   *record.mutable_time() = ToTimestamp(absl::Now());
   v1::StepLosses& batch = *record.mutable_step_losses();
   batch.mutable_steps()->Add(steps_.begin(), steps_.end());
@@ -82,24 +128,24 @@ void MetricsLog::CloseLosses() {
   losses_.clear();
 }
 
-absl::Status MetricsLog::FlushLocked() {
-  std::vector<v1::MetricRecord> closed;
+absl::Status MetricsLog::FlushLocked(absl::Status* stuck) {
+  std::vector<v1::MetricRecord> complete;
   {
     MutexLock lock(&pending_mutex_);
     CloseLosses();
-    closed.swap(closed_);
+    complete.swap(complete_);
   }
   if (unsaved_.empty()) {
-    unsaved_ = std::move(closed);
+    unsaved_ = std::move(complete);
   } else {
-    unsaved_.insert(unsaved_.end(), std::make_move_iterator(closed.begin()), std::make_move_iterator(closed.end()));
+    unsaved_.insert(unsaved_.end(), std::make_move_iterator(complete.begin()), std::make_move_iterator(complete.end()));
   }
   if (unsaved_.empty()) return absl::OkStatus();
   const absl::StatusOr<uint64_t> last = store_->AppendRecords(job_id_, unsaved_);
   if (!last.ok()) {
     if (unsaved_.size() > kMaxUnsaved && !stuck_) {
       stuck_ = true;
-      if (hooks_.stuck) hooks_.stuck(last.status());
+      *stuck = last.status();
     }
     return last.status();
   }

@@ -29,7 +29,7 @@ class MetricsLog {
   struct Hooks {
     // More is there than should wait for the next regular flush: the first losses, or a full record. Quick.
     std::function<void()> wake;
-    // Called once, from Flush() or ChangeState(), when the log is stuck.
+    // Called once, from Flush() or ChangeState() and without a lock, when the log is stuck.
     std::function<void(const absl::Status& why)> stuck;
   };
 
@@ -47,9 +47,19 @@ class MetricsLog {
   absl::Status Flush() ABSL_LOCKS_EXCLUDED(commit_mutex_, pending_mutex_);
 
   // Flushes, then JobStore::ChangeState with a state_change record and, if `to` is a terminal state, `terminal` after
-  // it, both of the update's time. Errors as there; if the flush fails, its error, and no change.
+  // it, both of the update's time. Errors as there; if the flush fails, its error, and no change. But the end of a log
+  // that is stuck already does not wait for the records that the store refuses: they are dropped, and a warning before
+  // the state_change tells how many.
   absl::StatusOr<v1::Job> ChangeState(StateUpdate update, const v1::Terminal& terminal = {})
       ABSL_LOCKS_EXCLUDED(commit_mutex_, pending_mutex_);
+
+  // From now on the log counts as stuck, whatever is unsaved; the hook is not called.
+  void GiveUpUnsaved() ABSL_LOCKS_EXCLUDED(commit_mutex_);
+
+  // The job is over, but its end cannot be written: readers that have read all get `why`, which is an error.
+  void Close(const absl::Status& why) ABSL_LOCKS_EXCLUDED(closed_mutex_);
+  // What Close() was given; OK before.
+  absl::Status closed() const ABSL_LOCKS_EXCLUDED(closed_mutex_);
 
   const std::string& job_id() const { return job_id_; }
   // Of the newest record written.
@@ -59,7 +69,12 @@ class MetricsLog {
 
  private:
   void CloseLosses() ABSL_EXCLUSIVE_LOCKS_REQUIRED(pending_mutex_);
-  absl::Status FlushLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(commit_mutex_) ABSL_LOCKS_EXCLUDED(pending_mutex_);
+  // *stuck becomes the error by which the log has just become stuck.
+  absl::Status FlushLocked(absl::Status* stuck) ABSL_EXCLUSIVE_LOCKS_REQUIRED(commit_mutex_)
+      ABSL_LOCKS_EXCLUDED(pending_mutex_);
+  absl::StatusOr<v1::Job> ChangeStateLocked(StateUpdate update, const v1::Terminal& terminal, absl::Status* stuck)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(commit_mutex_) ABSL_LOCKS_EXCLUDED(pending_mutex_);
+  void TellStuck(const absl::Status& stuck) const;
 
   JobStore* const store_;
   const std::string job_id_;
@@ -77,7 +92,10 @@ class MetricsLog {
   std::vector<int64_t> steps_ ABSL_GUARDED_BY(pending_mutex_);
   std::vector<int32_t> ranks_ ABSL_GUARDED_BY(pending_mutex_);
   std::vector<float> losses_ ABSL_GUARDED_BY(pending_mutex_);
-  std::vector<v1::MetricRecord> closed_ ABSL_GUARDED_BY(pending_mutex_);
+  std::vector<v1::MetricRecord> complete_ ABSL_GUARDED_BY(pending_mutex_);
+
+  mutable Mutex closed_mutex_;
+  absl::Status closed_ ABSL_GUARDED_BY(closed_mutex_);
 };
 
 }  // namespace lenet

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "trainer/base/status.h"
 
 namespace lenet {
@@ -35,17 +36,23 @@ MetricsReader::MetricsReader(const JobStore* store, std::string job_id, std::sha
 absl::StatusOr<MetricsReader::Place> MetricsReader::Read(int64_t max_bytes,
                                                          google::protobuf::RepeatedPtrField<v1::MetricRecord>* out) {
   for (int i = 0; i < kMaxPages; ++i) {
-    // `ended` before `last_sequence`: a log that has ended does not grow.
+    // The end before `last_sequence`: a log that has ended, or is closed, does not grow.
     if (log_ != nullptr) {
       const bool ended = log_->ended();
-      if (log_->last_sequence() < next_) return ended ? Place::kEnd : Place::kNewest;
+      const absl::Status closed = log_->closed();
+      if (log_->last_sequence() < next_) {
+        if (ended) return Place::kEnd;
+        LENET_RETURN_IF_ERROR(closed);
+        return Place::kNewest;
+      }
     }
     LENET_ASSIGN_OR_RETURN(RecordPage page, store_->ReadRecords(job_id_, next_, max_bytes));
+    bool any = false;
     if (next_ < page.first_sequence) {
       *out->Add() = TruncatedRecord(next_, page);
       next_ = page.first_sequence;
+      any = true;
     }
-    bool any = false;
     for (const RecordPtr& record : page.records) {
       next_ = record->sequence() + 1;
       if (const RecordPtr wanted = filter_.Apply(record)) {
@@ -53,8 +60,12 @@ absl::StatusOr<MetricsReader::Place> MetricsReader::Read(int64_t max_bytes,
         any = true;
       }
     }
-    if (next_ > page.last_sequence) return page.ended ? Place::kEnd : Place::kNewest;
+    if (next_ > page.last_sequence && page.ended) return Place::kEnd;
+    if (next_ > page.last_sequence && log_ != nullptr) return Place::kNewest;
     if (any) return Place::kMore;
+    if (next_ > page.last_sequence) {
+      return absl::DataLossError(absl::StrCat("job \"", job_id_, "\" is over, but its end is not recorded"));
+    }
   }
   return Place::kMore;
 }

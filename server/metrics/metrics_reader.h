@@ -17,7 +17,7 @@ namespace lenet {
 // A cursor: it holds a sequence and no records, so a reader that stands still costs nothing. One thread at a time.
 class MetricsReader {
  public:
-  // Starts at `from_sequence` (0: 1). `log` is the live log, or null if the job has ended. The store outlives it.
+  // Starts at `from_sequence` (0: 1). `log` is the live log, or null if the job is over. The store outlives it.
   MetricsReader(const JobStore* store, std::string job_id, std::shared_ptr<const MetricsLog> log,
                 uint64_t from_sequence, RecordWishes wishes);
 
@@ -28,11 +28,9 @@ class MetricsReader {
   };
 
   // Appends the next wanted records to `out`, about `max_bytes` of them. Where retention has removed some, a truncated
-  // record tells how many. NOT_FOUND if the whole job has been removed meanwhile; the store's errors.
+  // record tells how many. NOT_FOUND if the whole job has been removed meanwhile; DATA_LOSS, after all records, if the
+  // job is over but its end is not in the store; the store's errors.
   absl::StatusOr<Place> Read(int64_t max_bytes, google::protobuf::RepeatedPtrField<v1::MetricRecord>* out);
-
-  // The sequence to be read next.
-  uint64_t next_sequence() const { return next_; }
 
  private:
   const JobStore* const store_;

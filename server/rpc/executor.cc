@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "server/rpc/guarded.h"
+
 namespace lenet {
 
 Executor::Executor(int threads, size_t max_waiting) : max_waiting_(max_waiting) {
@@ -40,7 +42,10 @@ void Executor::Work() {
       task = std::move(tasks_.front());
       tasks_.pop_front();
     }
-    task();
+    (void)Guarded([&task] {
+      task();
+      return absl::OkStatus();
+    });
   }
 }
 

@@ -20,7 +20,8 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Runs `task` soon, in the order of these calls. False, and the task is dropped, if too many wait already.
+  // Runs `task` soon, in the order of these calls; an exception ends it and is logged. False, and the task is dropped,
+  // if too many wait already.
   bool Run(std::function<void()> task) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

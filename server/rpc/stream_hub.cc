@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/rpc/guarded.h"
 
 namespace lenet {
 namespace {
@@ -85,7 +86,12 @@ void StreamHub::Run() {
       }
       draining = draining_;
     }
-    for (const std::shared_ptr<HubStream>& stream : due) stream->Tick(draining);
+    for (const std::shared_ptr<HubStream>& stream : due) {
+      (void)Guarded([&stream, draining] {
+        stream->Tick(draining);
+        return absl::OkStatus();
+      });
+    }
   }
 }
 

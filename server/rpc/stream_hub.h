@@ -17,7 +17,7 @@ class HubStream {
   virtual ~HubStream() = default;
 
   // On the hub's thread: writes what there is, if the write before is done. `draining`: nothing more will come; a
-  // stream with nothing left to write ends.
+  // stream with nothing left to write ends. An exception is logged, and the other streams go on.
   virtual void Tick(bool draining) = 0;
 };
 

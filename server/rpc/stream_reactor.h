@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/rpc/grpc_status.h"
+#include "server/rpc/guarded.h"
 #include "server/rpc/stream_hub.h"
 #include "trainer/base/mutex.h"
 
@@ -37,7 +38,7 @@ class StreamReactor : public grpc::ServerWriteReactor<Response>, public HubStrea
   void Tick(bool draining) final ABSL_LOCKS_EXCLUDED(mutex_) {
     if (!Claim()) return;
     response_.Clear();
-    const absl::StatusOr<Step> step = Next(&response_);
+    const absl::StatusOr<Step> step = Guarded([this] { return Next(&response_); });
     if (!step.ok()) return End(step.status());
     switch (*step) {
       case Step::kLastWrite:
@@ -60,7 +61,7 @@ class StreamReactor : public grpc::ServerWriteReactor<Response>, public HubStrea
     kEnd,        // the stream ends
   };
 
-  // Fills the empty response. On the hub's thread. An error ends the stream with it.
+  // Fills the empty response. On the hub's thread. An error or an exception ends the stream.
   virtual absl::StatusOr<Step> Next(Response* response) = 0;
 
  private:

@@ -5,9 +5,9 @@
 namespace lenet {
 namespace {
 
-// Both well below the 4 MiB that a client takes by default. At 20 messages a second a whole log of 64 MiB is replayed
-// in a few seconds.
-constexpr int64_t kMaxResponseBytes = int64_t{1} << 20;
+// Of a reader that stalls, this much and its packed form are held. At 20 messages a second a whole log of 64 MiB is
+// replayed in 13 seconds.
+constexpr int64_t kMaxResponseBytes = int64_t{256} << 10;
 constexpr int kMaxJobs = 500;
 
 }  // namespace
@@ -22,7 +22,7 @@ absl::StatusOr<MetricsStream::Step> MetricsStream::Next(v1::StreamMetricsRespons
 
 absl::StatusOr<JobsStream::Step> JobsStream::Next(v1::WatchJobsResponse* response) {
   if (snapshot_complete_ && manager_->revision() == revision_) return Step::kNothing;
-  LENET_ASSIGN_OR_RETURN(ChangePage page, manager_->ListChanges(revision_, kMaxJobs));
+  LENET_ASSIGN_OR_RETURN(ChangePage page, manager_->ListChanges(revision_, kMaxJobs, kMaxResponseBytes));
   revision_ = page.revision;
   for (v1::Job& job : page.jobs) *response->add_jobs() = std::move(job);
   if (!snapshot_complete_ && page.complete) {

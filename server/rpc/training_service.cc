@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/job/convert.h"
 #include "server/rpc/grpc_status.h"
+#include "server/rpc/guarded.h"
 #include "server/rpc/streams.h"
 #include "server/store/job_state.h"
 #include "server/store/timestamp.h"
@@ -20,11 +21,6 @@ namespace {
 
 constexpr int kDefaultPageSize = 100;
 constexpr int kMaxPageSize = 1000;
-
-template <typename T>
-absl::Status Bad(absl::string_view field, T value, absl::string_view bound) {
-  return absl::InvalidArgumentError(absl::StrCat(field, " = ", value, ": must be ", bound));
-}
 
 absl::Status CheckJobId(absl::string_view id) {
   return id.empty() ? absl::InvalidArgumentError("job_id = \"\": must name a job") : absl::OkStatus();
@@ -40,11 +36,11 @@ absl::StatusOr<JobQuery> ToQuery(const v1::ListJobsRequest& request) {
   JobQuery query = {.limit = request.page_size() == 0 ? kDefaultPageSize : request.page_size(),
                     .page_token = request.page_token()};
   if (query.limit < 1 || query.limit > kMaxPageSize) {
-    return Bad("page_size", query.limit, absl::StrCat("1 to ", kMaxPageSize, ", or 0 for ", kDefaultPageSize));
+    return BadValue("page_size", query.limit, absl::StrCat("1 to ", kMaxPageSize, ", or 0 for ", kDefaultPageSize));
   }
   for (int state : request.states()) {
     if (!v1::JobState_IsValid(state) || state == v1::JOB_STATE_UNSPECIFIED) {
-      return Bad("states", state, "a state that a job can have");
+      return BadValue("states", state, "a state that a job can have");
     }
     query.states.push_back(static_cast<v1::JobState>(state));
   }
@@ -56,14 +52,14 @@ absl::StatusOr<RecordWishes> ToWishes(const v1::StreamMetricsRequest& request) {
   wishes.ranks.insert(request.ranks().begin(), request.ranks().end());
   for (int kind : request.kinds()) {
     if (!v1::RecordKind_IsValid(kind) || kind == v1::RECORD_KIND_UNSPECIFIED) {
-      return Bad("kinds", kind, "a kind that a record can have");
+      return BadValue("kinds", kind, "a kind that a record can have");
     }
     wishes.kinds.insert(static_cast<v1::RecordKind>(kind));
   }
-  if (request.every_n_steps() < 0) return Bad("every_n_steps", request.every_n_steps(), "at least 0");
+  if (request.every_n_steps() < 0) return BadValue("every_n_steps", request.every_n_steps(), "at least 0");
   wishes.every_n_steps = std::max(request.every_n_steps(), 1);
   if (!(request.max_rate() >= 0 && std::isfinite(request.max_rate()))) {
-    return Bad("max_rate", request.max_rate(), "finite and at least 0 (0: no limit)");
+    return BadValue("max_rate", request.max_rate(), "finite and at least 0 (0: no limit)");
   }
   wishes.max_rate = request.max_rate();
   return wishes;
@@ -120,10 +116,10 @@ grpc::ServerUnaryReactor* TrainingService::Stop(grpc::CallbackServerContext* con
                                                 v1::StopResponse* response) {
   if (const absl::Status id = CheckJobId(request->job_id()); !id.ok()) return Answer(context, id);
   if (!v1::StopRequest::Mode_IsValid(request->mode())) {
-    return Answer(context, Bad("mode", static_cast<int>(request->mode()), "CHECKPOINT or ABORT"));
+    return Answer(context, BadValue("mode", static_cast<int>(request->mode()), "CHECKPOINT or ABORT"));
   }
   const StopMode mode = request->mode() == v1::StopRequest::ABORT ? StopMode::kAbort : StopMode::kCheckpoint;
-  absl::StatusOr<v1::Job> job = manager_->Stop(request->job_id(), mode);
+  absl::StatusOr<v1::Job> job = Guarded([&] { return manager_->Stop(request->job_id(), mode); });
   if (!job.ok()) return Answer(context, job.status());
   if (!request->wait() || IsTerminal(job->state())) {
     *response->mutable_job() = *std::move(job);
@@ -143,13 +139,13 @@ grpc::ServerWriteReactor<v1::StreamMetricsResponse>* TrainingService::StreamMetr
                            manager_->ReadMetrics(request->job_id(), request->from_sequence(), std::move(wishes)));
     return std::make_shared<MetricsStream>(std::move(reader));
   };
-  return MetricsStream::Open(open(), hub_);
+  return MetricsStream::Open(Guarded(open), hub_);
 }
 
 grpc::ServerUnaryReactor* TrainingService::GetJob(grpc::CallbackServerContext* context,
                                                   const v1::GetJobRequest* request, v1::GetJobResponse* response) {
   if (const absl::Status id = CheckJobId(request->job_id()); !id.ok()) return Answer(context, id);
-  absl::StatusOr<v1::Job> job = manager_->GetJob(request->job_id());
+  absl::StatusOr<v1::Job> job = Guarded([&] { return manager_->GetJob(request->job_id()); });
   if (!job.ok()) return Answer(context, job.status());
   *response->mutable_job() = *std::move(job);
   return Answer(context, absl::OkStatus());
@@ -165,7 +161,7 @@ grpc::ServerUnaryReactor* TrainingService::ListJobs(grpc::CallbackServerContext*
     response->set_next_page_token(page.next_page_token);
     return absl::OkStatus();
   };
-  return Answer(context, list());
+  return Answer(context, Guarded(list));
 }
 
 grpc::ServerWriteReactor<v1::WatchJobsResponse>* TrainingService::WatchJobs(grpc::CallbackServerContext*,
@@ -221,7 +217,8 @@ grpc::ServerUnaryReactor* TrainingService::GetServerInfo(grpc::CallbackServerCon
 grpc::ServerUnaryReactor* TrainingService::Defer(grpc::CallbackServerContext* context,
                                                  std::function<absl::Status()> call) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  const bool accepted = executor_->Run([reactor, call = std::move(call)] { reactor->Finish(ToGrpcStatus(call())); });
+  const bool accepted =
+      executor_->Run([reactor, call = std::move(call)] { reactor->Finish(ToGrpcStatus(Guarded(call))); });
   if (!accepted) reactor->Finish(ToGrpcStatus(absl::ResourceExhaustedError("too many calls are waiting for files")));
   return reactor;
 }

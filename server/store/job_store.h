@@ -44,6 +44,7 @@ struct StateUpdate {
 struct JobQuery {
   std::vector<v1::JobState> states;  // empty: all
   int limit = 100;                   // >= 1
+  int64_t max_bytes = 1 << 20;       // of the jobs together, about; one is given in any case
   std::string page_token;            // of the page before; empty: the first page
 };
 
@@ -91,8 +92,9 @@ class JobStore {
   virtual absl::StatusOr<JobPage> ListJobs(const JobQuery& query) const = 0;
 
   // Every creation and change of state takes the next revision, and a job is known by its newest one. Gives jobs with
-  // a revision above `after`, at most `limit` >= 1; so `after` = 0 gives all jobs, page by page.
-  virtual absl::StatusOr<ChangePage> ListChanges(uint64_t after, int limit) const = 0;
+  // a revision above `after`, at most `limit` >= 1 and about `max_bytes` of them, but at least one if there is any; so
+  // `after` = 0 gives all jobs, page by page.
+  virtual absl::StatusOr<ChangePage> ListChanges(uint64_t after, int limit, int64_t max_bytes) const = 0;
   // The newest revision; cheap.
   virtual uint64_t revision() const = 0;
 

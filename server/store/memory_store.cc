@@ -63,12 +63,14 @@ absl::StatusOr<JobPage> MemoryStore::ListJobs(const JobQuery& query) const {
   }
   MutexLock lock(&mutex_);
   JobPage page;
+  int64_t bytes = 0;
   // A token is the last id of its page, which may have been forgotten since.
   auto it = query.page_token.empty() ? rows_.begin() : rows_.upper_bound(query.page_token);
   for (; it != rows_.end(); ++it) {
     const v1::Job& job = it->second.job;
     if (!Wanted(query, job.state())) continue;
-    if (static_cast<int>(page.jobs.size()) == query.limit) {
+    bytes += static_cast<int64_t>(job.ByteSizeLong());
+    if (static_cast<int>(page.jobs.size()) == query.limit || (bytes > query.max_bytes && !page.jobs.empty())) {
       page.next_page_token = page.jobs.back().id();
       break;
     }
@@ -77,11 +79,14 @@ absl::StatusOr<JobPage> MemoryStore::ListJobs(const JobQuery& query) const {
   return page;
 }
 
-absl::StatusOr<ChangePage> MemoryStore::ListChanges(uint64_t after, int limit) const {
+absl::StatusOr<ChangePage> MemoryStore::ListChanges(uint64_t after, int limit, int64_t max_bytes) const {
   MutexLock lock(&mutex_);
   ChangePage page = {.revision = after};
+  int64_t bytes = 0;
   auto it = rows_by_revision_.upper_bound(after);
   for (; it != rows_by_revision_.end() && static_cast<int>(page.jobs.size()) < limit; ++it) {
+    bytes += static_cast<int64_t>(it->second->job.ByteSizeLong());
+    if (bytes > max_bytes && !page.jobs.empty()) break;
     page.jobs.push_back(it->second->job);
     page.revision = it->first;
   }

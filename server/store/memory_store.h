@@ -35,7 +35,8 @@ class MemoryStore : public JobStore {
   absl::StatusOr<v1::Job> GetJob(absl::string_view id) const override ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<v1::Job> FindByRequestId(absl::string_view request_id) const override ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<JobPage> ListJobs(const JobQuery& query) const override ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::StatusOr<ChangePage> ListChanges(uint64_t after, int limit) const override ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<ChangePage> ListChanges(uint64_t after, int limit, int64_t max_bytes) const override
+      ABSL_LOCKS_EXCLUDED(mutex_);
   uint64_t revision() const override { return revision_.load(std::memory_order_acquire); }
   absl::StatusOr<v1::Job> ChangeState(absl::string_view id, StateUpdate update) override ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<v1::Job> UpdateJob(absl::string_view id, const JobEdit& edit) override ABSL_LOCKS_EXCLUDED(mutex_);

@@ -10,6 +10,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -35,6 +36,8 @@ class JobStoreContract : public ::testing::TestWithParam<JobStoreFactory> {
     *job.mutable_created_at() = ToTimestamp(At(1));
     return job;
   }
+
+  static constexpr int64_t kMaxBytes = 1 << 20;
 
   static absl::Time At(int second) { return absl::FromUnixSeconds(1700000000 + second); }
 
@@ -79,8 +82,8 @@ TEST_P(JobStoreContract, AnEmptyStoreKnowsNothing) {
   EXPECT_TRUE(absl::IsNotFound(store_->ReadRecords("a", 1, 1000).status()));
   EXPECT_TRUE(store_->ListJobs({})->jobs.empty());
   EXPECT_TRUE(store_->ListJobs({})->next_page_token.empty());
-  EXPECT_TRUE(store_->ListChanges(0, 10)->jobs.empty());
-  EXPECT_TRUE(store_->ListChanges(0, 10)->complete);
+  EXPECT_TRUE(store_->ListChanges(0, 10, kMaxBytes)->jobs.empty());
+  EXPECT_TRUE(store_->ListChanges(0, 10, kMaxBytes)->complete);
 }
 
 TEST_P(JobStoreContract, KeepsAJobAsItWasCreated) {
@@ -175,6 +178,37 @@ TEST_P(JobStoreContract, PagesOfSomeStates) {
   const JobPage first = store_->ListJobs({.states = {v1::STOPPED}, .limit = 2}).value();
   EXPECT_THAT(Ids({.states = {v1::STOPPED}, .limit = 2, .page_token = first.next_page_token}),
               ::testing::ElementsAre("job1"));
+}
+
+TEST_P(JobStoreContract, PagesAreBoundedInBytesButAlwaysGetOn) {
+  constexpr int kJobs = 20;
+  for (int i = 0; i < kJobs; ++i) {
+    v1::Job job = NewJob(absl::StrCat("job", i));
+    job.set_reason(std::string(1000, 'x'));
+    ASSERT_TRUE(store_->CreateJob(job, {}).ok());
+  }
+  for (const auto& [max_bytes, most] : {std::pair(int64_t{1}, 1u), std::pair(int64_t{5000}, 4u)}) {
+    JobQuery query = {.limit = 100, .max_bytes = max_bytes};
+    std::set<std::string> listed;
+    do {
+      const JobPage page = store_->ListJobs(query).value();
+      ASSERT_FALSE(page.jobs.empty());
+      EXPECT_LE(page.jobs.size(), most);
+      for (const v1::Job& job : page.jobs) EXPECT_TRUE(listed.insert(job.id()).second);
+      query.page_token = page.next_page_token;
+    } while (!query.page_token.empty());
+    EXPECT_EQ(listed.size(), static_cast<size_t>(kJobs));
+
+    std::set<std::string> changed;
+    ChangePage page;
+    do {
+      page = store_->ListChanges(page.revision, 100, max_bytes).value();
+      ASSERT_FALSE(page.jobs.empty());
+      EXPECT_LE(page.jobs.size(), most);
+      for (const v1::Job& job : page.jobs) EXPECT_TRUE(changed.insert(job.id()).second);
+    } while (!page.complete);
+    EXPECT_EQ(changed.size(), static_cast<size_t>(kJobs));
+  }
 }
 
 TEST_P(JobStoreContract, RefusesAPageTokenThatIsNone) {
@@ -291,19 +325,19 @@ TEST_P(JobStoreContract, ChangesComeInOrderEachJobAtItsNewest) {
     for (const v1::Job& job : page.jobs) ids.push_back(job.id());
     return ids;
   };
-  ChangePage page = store_->ListChanges(0, 2).value();
+  ChangePage page = store_->ListChanges(0, 2, kMaxBytes).value();
   EXPECT_THAT(ids(page), ::testing::ElementsAre("b", "c"));
   EXPECT_FALSE(page.complete);
-  page = store_->ListChanges(page.revision, 2).value();
+  page = store_->ListChanges(page.revision, 2, kMaxBytes).value();
   EXPECT_THAT(ids(page), ::testing::ElementsAre("a"));
   EXPECT_EQ(page.jobs[0].state(), v1::STARTING);
   EXPECT_TRUE(page.complete);
   EXPECT_EQ(page.revision, store_->revision());
 
-  EXPECT_TRUE(store_->ListChanges(page.revision, 2)->jobs.empty());
+  EXPECT_TRUE(store_->ListChanges(page.revision, 2, kMaxBytes)->jobs.empty());
   ASSERT_TRUE(Change("c", v1::QUEUED, v1::STOPPED).ok());
   EXPECT_GT(store_->revision(), page.revision);
-  EXPECT_THAT(ids(store_->ListChanges(page.revision, 2).value()), ::testing::ElementsAre("c"));
+  EXPECT_THAT(ids(store_->ListChanges(page.revision, 2, kMaxBytes).value()), ::testing::ElementsAre("c"));
 }
 
 TEST_P(JobStoreContract, SequencesCountWithoutGapsFromOne) {

@@ -45,7 +45,7 @@ class FakeEngine : public Engine {
     LENET_RETURN_IF_ERROR(group_->Play(FakeCall::kWarmUp, rank_, 0));
     LENET_RETURN_IF_ERROR(group_->Pause(group_->script_.warm_up_time));
     warm_ = true;
-    return group_->comm_.Barrier(rank_);
+    return group_->comm_.Barrier();
   }
 
   absl::Status Enqueue(const StepChunk& chunk) override {
@@ -226,23 +226,6 @@ absl::Status FakeGroup::Hang() {
   MutexLock lock(&mutex_);
   while (!abort_reason_) abort_changed_.Wait(&mutex_);
   return absl::AbortedError(*abort_reason_);
-}
-
-FakeBackend::FakeBackend(int devices, FakeScript script) : script_(std::move(script)) {
-  for (int id = 0; id < devices; ++id) devices_.push_back({.id = id, .name = "fake device", .kind = "fake"});
-}
-
-absl::StatusOr<std::unique_ptr<RankGroup>> FakeBackend::NewGroup(std::span<const int> device_ids) {
-  std::vector<int> ids(device_ids.begin(), device_ids.end());
-  for (size_t i = 0; i < ids.size(); ++i) {
-    const bool twice =
-        std::find(ids.begin(), ids.begin() + static_cast<int64_t>(i), ids[i]) != ids.begin() + static_cast<int64_t>(i);
-    if (ids[i] < 0 || ids[i] >= static_cast<int>(devices_.size()) || twice) {
-      return absl::InvalidArgumentError(absl::StrCat("device ", ids[i], twice ? " stands twice" : " does not exist"));
-    }
-  }
-  if (ids.empty()) return absl::InvalidArgumentError("no devices");
-  return std::make_unique<FakeGroup>(std::move(ids), script_);
 }
 
 }  // namespace lenet

@@ -1,5 +1,5 @@
-// A backend without a device: it trains nothing, but keeps and checks the contract of backend.h, and fails, hangs or
-// diverges where a script says so.
+// Ranks without a device: they train nothing, but keep and check the contract of backend.h, and fail, hang or
+// diverge where a script says so.
 #ifndef LENET_TESTS_SUPPORT_FAKE_BACKEND_H_
 #define LENET_TESTS_SUPPORT_FAKE_BACKEND_H_
 
@@ -11,7 +11,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -82,23 +81,6 @@ class FakeGroup : public RankGroup {
   Mutex mutex_;
   CondVar abort_changed_;
   std::optional<std::string> abort_reason_ ABSL_GUARDED_BY(mutex_);
-};
-
-// Gives every group the same script.
-class FakeBackend : public Backend {
- public:
-  explicit FakeBackend(int devices, FakeScript script = {});
-
-  absl::string_view name() const override { return "fake"; }
-  std::span<const DeviceInfo> devices() const override { return devices_; }
-  std::vector<std::pair<std::string, std::string>> versions() const override { return {{"fake", "1.0"}}; }
-  bool supports(Precision precision) const override { return precision == Precision::kFp32; }
-  bool oversubscribable() const override { return false; }
-  absl::StatusOr<std::unique_ptr<RankGroup>> NewGroup(std::span<const int> device_ids) override;
-
- private:
-  const FakeScript script_;
-  std::vector<DeviceInfo> devices_;
 };
 
 }  // namespace lenet

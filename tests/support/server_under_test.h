@@ -19,7 +19,7 @@
 #include "lenet/v1/metrics.pb.h"
 #include "lenet/v1/training_service.pb.h"
 #include "server/job/job_manager.h"
-#include "server/store/memory_store.h"
+#include "tests/support/failing_store.h"
 #include "tests/support/fake_backend.h"
 #include "tests/support/temp_folder.h"
 #include "trainer/base/mutex.h"
@@ -79,7 +79,7 @@ class ServerUnderTest {
 
   ScriptedBackend& backend() { return backend_; }
   DatasetCatalog& catalog() { return catalog_; }
-  MemoryStore& store() { return store_; }
+  FailingStore& store() { return store_; }
   JobManager& manager() { return *manager_; }
   std::filesystem::path folder() const { return temp_.path(); }
   // Ends the manager as its destructor does.
@@ -99,7 +99,7 @@ class ServerUnderTest {
   TempFolder temp_;
   ScriptedBackend backend_;
   DatasetCatalog catalog_;
-  MemoryStore store_;
+  FailingStore store_;
   std::unique_ptr<JobManager> manager_;
 };
 

@@ -51,7 +51,7 @@ absl::Status CheckResume(const TrainPlan& plan, const Net& net, const Checkpoint
 TrainResult Failed(const TrainJob& job, absl::Status status) {
   TrainResult result;
   result.rank_steps.assign(static_cast<size_t>(std::max(job.plan.ranks, 0)), 0);
-  result.failure = {.rank = 0, .step = 0, .phase = "init", .status = std::move(status)};
+  result.failure = {.phase = "init", .status = std::move(status)};
   return result;
 }
 

@@ -25,7 +25,7 @@ enum class TrainEnd { kCompleted, kStopped, kAborted, kFailed };
 
 // The first error of any rank; what others met because of it is not kept.
 struct RankFailure {
-  int rank = 0;
+  int rank = -1;      // -1: none in particular
   int64_t step = 0;   // steps that the rank had finished
   std::string phase;  // "init", "broadcast", "warm-up", "step", "evaluation", "checkpoint"
   absl::Status status;

@@ -20,6 +20,20 @@ v1::TrainingSpec Minimal() {
   return spec;
 }
 
+TEST(CheckFieldsKnownTest, NamesTheMessageAndTheNumber) {
+  v1::TrainingSpec spec = Minimal();
+  spec.mutable_init()->set_kind(v1::Init::UNIFORM);
+  spec.mutable_schedule()->set_kind(v1::Schedule::COSINE);
+  EXPECT_TRUE(CheckFieldsKnown(spec).ok());
+  spec.schedule().GetReflection()->MutableUnknownFields(spec.mutable_schedule())->AddFixed32(700, 1);
+  absl::Status status = CheckFieldsKnown(spec);
+  EXPECT_TRUE(absl::IsInvalidArgument(status));
+  EXPECT_EQ(status.message(), "spec.schedule: this server does not know field number 700");
+  spec.GetReflection()->MutableUnknownFields(&spec)->AddVarint(600, 1);
+  status = CheckFieldsKnown(spec);
+  EXPECT_EQ(status.message(), "spec: this server does not know field number 600");
+}
+
 TEST(ToTrainSpecTest, TakesTheDefaultsForWhatIsNotGiven) {
   const TrainSpec spec = ToTrainSpec(Minimal()).value();
   const TrainSpec defaults;
@@ -187,7 +201,7 @@ TEST(ToTrainSpecTest, RefusesWhatIsWrongByTheFieldsPath) {
       {"spec.epochs", [](auto* s) { s->set_epochs(0); }},
       {"spec.max_steps", [](auto* s) { s->set_max_steps(0); }},
       {"spec.max_steps", [](auto* s) { s->set_max_steps(std::numeric_limits<int64_t>::max()); }},
-      {"spec.epochs and max_steps",
+      {"spec.epochs",
        [](auto* s) {
          s->set_epochs(1);
          s->set_max_steps(1);

@@ -80,6 +80,15 @@ TEST_F(GroupCacheTest, KeptGroupsMakeRoomWhenThereIsNoMemory) {
   EXPECT_EQ(cache_.size(), 0u);
 }
 
+TEST_F(GroupCacheTest, ClearTellsWhetherThereWasAny) {
+  EXPECT_FALSE(cache_.Clear());
+  Use({0});
+  EXPECT_TRUE(cache_.Clear());
+  EXPECT_EQ(cache_.size(), 0u);
+  Use({0});
+  EXPECT_EQ(backend_.groups_made(), 2);
+}
+
 TEST_F(GroupCacheTest, GivesTheBackendsError) {
   full_from_ = 0;
   const absl::Status status = cache_.Take(Ids{0}).status();

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <random>
 #include <string>
@@ -18,6 +19,7 @@ namespace lenet {
 namespace {
 
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr std::chrono::microseconds kStepTime(500);
@@ -74,6 +76,47 @@ TEST_F(StopTest, AnAbortedJobSavesNothing) {
   EXPECT_THAT(job.reason(), HasSubstr("aborted on request"));
   EXPECT_TRUE(job.checkpoint().empty());
   EXPECT_EQ(AwaitEnd(Start(5)).state(), v1::SUCCEEDED);
+}
+
+// Another load of the same set, which this job waits for, is held.
+TEST_F(StopTest, AJobThatLoadsItsDataStopsInTheMiddle) {
+  Gate go_on;
+  std::atomic<bool> loading{false};
+  std::thread loader([&] {
+    const auto hold = [&] {
+      loading = true;
+      go_on.Wait();
+      return false;
+    };
+    EXPECT_TRUE(server_.catalog().Load("small", hold).ok());
+  });
+  EXPECT_TRUE(Eventually([&] { return loading.load(); }));
+  const std::string id = Start();
+  EXPECT_EQ(server_.AwaitState(id, v1::STARTING).state(), v1::STARTING);
+  EXPECT_EQ(Stop(id).state(), v1::STOPPING);
+  const v1::Job job = AwaitEnd(id);
+  EXPECT_EQ(job.state(), v1::STOPPED);
+  EXPECT_EQ(job.reason(), "stopped on request, at step 0");
+  EXPECT_TRUE(job.checkpoint().empty());
+  EXPECT_EQ(server_.backend().groups_made(), 0);
+  const v1::MetricRecord last = server_.ReadLog(id).back();
+  EXPECT_THAT(last.terminal().rank_steps(), ElementsAre(0, 0));
+  go_on.Open();
+  loader.join();
+  EXPECT_EQ(AwaitEnd(Start(5)).state(), v1::SUCCEEDED);
+}
+
+TEST_F(StopTest, AStateThatCannotBeSavedIsSaidInTheReason) {
+  std::filesystem::remove_all(server_.folder() / "jobs");
+  std::ofstream(server_.folder() / "jobs") << "in the way";
+  const v1::Job completed = AwaitEnd(Start(5));
+  EXPECT_EQ(completed.state(), v1::SUCCEEDED);
+  EXPECT_THAT(completed.reason(), HasSubstr("completed 5 steps; the last state was not saved: "));
+  const std::string id = Start();
+  server_.AwaitStep(id, 5);
+  Stop(id);
+  EXPECT_THAT(AwaitEnd(id).reason(), HasSubstr("; the last state was not saved: "));
+  EXPECT_EQ(server_.ReadLog(id).back().terminal().reason(), AwaitEnd(id).reason());
 }
 
 TEST_F(StopTest, AQueuedJobNeverRuns) {

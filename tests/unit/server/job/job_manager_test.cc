@@ -215,6 +215,26 @@ TEST(JobManagerTest, RanksMayOutnumberSharedDevices) {
   EXPECT_EQ(job.weights_checksums_size(), 5);
 }
 
+TEST(JobManagerTest, RefusesASpecWithFieldsThatItDoesNotKnow) {
+  ServerUnderTest server;
+  v1::StartRequest request = ServerUnderTest::Request(10);
+  request.set_request_id("once");
+  StartJob(&server, request);
+  const auto refusal = [&] {
+    const absl::Status status = server.manager().Start(request).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    return std::string(status.message());
+  };
+  v1::TrainingSpec* const spec = request.mutable_spec();
+  spec->GetReflection()->MutableUnknownFields(spec)->AddLengthDelimited(1234, std::string(1 << 19, 'x'));
+  EXPECT_EQ(refusal(), "spec: this server does not know field number 1234");
+  spec->DiscardUnknownFields();
+  v1::Optimizer* const optimizer = spec->mutable_optimizer();
+  optimizer->GetReflection()->MutableUnknownFields(optimizer)->AddVarint(99, 1);
+  EXPECT_EQ(refusal(), "spec.optimizer: this server does not know field number 99");
+  EXPECT_EQ(server.manager().ListJobs({})->jobs.size(), 1u);
+}
+
 TEST(JobManagerTest, ARequestIdMakesOneJob) {
   ServerUnderTest server;
   v1::StartRequest request = ServerUnderTest::Request(10);
@@ -324,7 +344,54 @@ TEST(JobManagerTest, AGroupThatCannotBeMadeFailsItsJobAlone) {
   const v1::Job bad = AwaitEnd(&server, StartJob(&server, ServerUnderTest::Request(10)));
   EXPECT_EQ(bad.state(), v1::FAILED);
   EXPECT_EQ(bad.failure().phase(), "init");
+  EXPECT_EQ(bad.failure().rank(), -1);
+  EXPECT_EQ(bad.reason(), "failed after step 0, in init: INTERNAL: communicator set-up failed");
   EXPECT_EQ(AwaitEnd(&server, StartJob(&server, ServerUnderTest::Request(10))).state(), v1::SUCCEEDED);
+}
+
+// Groups of two ranks hold the memory that a group of one then needs.
+class FullDevicesTest : public ::testing::Test {
+ protected:
+  // The group number `full` finds no memory in `call` on its rank 0.
+  static ServerUnderTestOptions Full(FakeCall call, std::set<int> full) {
+    ServerUnderTestOptions options;
+    options.script = [call, full](int group) {
+      FakeScript script;
+      if (full.contains(group)) script.faults = {{.call = call, .status = absl::ResourceExhaustedError("no memory")}};
+      return script;
+    };
+    return options;
+  }
+};
+
+TEST_F(FullDevicesTest, IdleGroupsMakeRoomForAJob) {
+  for (const FakeCall call : {FakeCall::kNewEngine, FakeCall::kWarmUp}) {
+    ServerUnderTest server(Full(call, {1}));
+    EXPECT_EQ(AwaitEnd(&server, StartJob(&server, ServerUnderTest::Request(5, 2))).state(), v1::SUCCEEDED);
+    const std::string id = StartJob(&server, ServerUnderTest::Request(5, 1));
+    const v1::Job job = AwaitEnd(&server, id);
+    EXPECT_EQ(job.state(), v1::SUCCEEDED) << job.reason();
+    EXPECT_EQ(server.backend().groups_made(), 3);
+    EXPECT_EQ(server.ReadLog(id).back().terminal().last_step(), 5);
+    // The idle group is gone.
+    EXPECT_EQ(AwaitEnd(&server, StartJob(&server, ServerUnderTest::Request(5, 2))).state(), v1::SUCCEEDED);
+    EXPECT_EQ(server.backend().groups_made(), 4);
+  }
+}
+
+TEST_F(FullDevicesTest, AJobThatStillFindsNoMemoryFails) {
+  ServerUnderTest server(Full(FakeCall::kNewEngine, {1, 2}));
+  EXPECT_EQ(AwaitEnd(&server, StartJob(&server, ServerUnderTest::Request(5, 2))).state(), v1::SUCCEEDED);
+  const v1::Job job = AwaitEnd(&server, StartJob(&server, ServerUnderTest::Request(5, 1)));
+  EXPECT_EQ(job.state(), v1::FAILED);
+  EXPECT_EQ(job.failure().code(), "RESOURCE_EXHAUSTED");
+  EXPECT_EQ(server.backend().groups_made(), 3);
+}
+
+TEST_F(FullDevicesTest, WithoutIdleGroupsThereIsNoSecondTry) {
+  ServerUnderTest server(Full(FakeCall::kNewEngine, {0}));
+  EXPECT_EQ(AwaitEnd(&server, StartJob(&server, ServerUnderTest::Request(5, 2))).state(), v1::FAILED);
+  EXPECT_EQ(server.backend().groups_made(), 1);
 }
 
 TEST(JobManagerTest, DataThatIsBadBehindItsHeadersFailsTheJobInLoading) {
@@ -389,6 +456,28 @@ TEST(JobManagerTest, ProgressMovesWhileTheJobRuns) {
   EXPECT_GT(later.progress().loss(), 0);
   EXPECT_LT(later.progress().loss(), 3);
   EXPECT_GT(later.progress().images_per_second(), 0);
+}
+
+TEST(JobManagerTest, AnEpochThatIsCutShortIsNotCompleted) {
+  Gate gate;
+  std::atomic<bool> evaluating{false};
+  ServerUnderTestOptions options;
+  options.script = [&](int) {
+    FakeScript script;
+    script.on_evaluate = [&](int, int64_t, int64_t) {
+      evaluating = true;
+      gate.Wait();
+    };
+    return script;
+  };
+  ServerUnderTest server(options);
+  const std::string id = StartJob(&server, ServerUnderTest::Request(5));  // of the 40 steps of an epoch
+  EXPECT_TRUE(Eventually([&] { return evaluating.load(); }));
+  const v1::Job job = server.manager().GetJob(id).value();
+  gate.Open();
+  EXPECT_EQ(job.progress().step(), 5);
+  EXPECT_EQ(job.progress().epoch(), 0);
+  EXPECT_EQ(AwaitEnd(&server, id).progress().epoch(), 0);
 }
 
 TEST(JobManagerTest, FiftyJobsInARowLeaveNoThreads) {

@@ -12,7 +12,7 @@ using std::chrono::milliseconds;
 
 class JobProgressTest : public ::testing::Test {
  protected:
-  JobProgressTest() { progress_.Begin(start_); }
+  JobProgressTest() { progress_.Begin(/*steps_per_epoch=*/10, start_); }
 
   JobProgress progress_{2, 128};
   const JobProgress::Clock::time_point start_ = JobProgress::Clock::time_point(std::chrono::hours(1));
@@ -48,12 +48,19 @@ TEST_F(JobProgressTest, TheRateIsThatOfTheLastSecondOrSo) {
   EXPECT_NEAR(progress_.Get().images_per_second(), 128 * 10, 1);
 }
 
-TEST_F(JobProgressTest, EpochsAndEvaluations) {
+TEST_F(JobProgressTest, AnEpochCountsWhenAllRanksHaveDoneItsSteps) {
+  EXPECT_EQ(progress_.Get().epoch(), 0);
+  progress_.AddSteps(0, 31, 1.0f, start_ + milliseconds(10));
+  progress_.AddSteps(1, 29, 1.0f, start_ + milliseconds(10));
+  EXPECT_EQ(progress_.Get().epoch(), 2);
+  progress_.AddSteps(1, 30, 1.0f, start_ + milliseconds(12));
+  EXPECT_EQ(progress_.Get().epoch(), 3);
+}
+
+TEST_F(JobProgressTest, Evaluations) {
   EXPECT_FALSE(progress_.Get().evaluated());
-  progress_.AddEpoch({.epoch = 3});
   progress_.AddEvaluation({.count = 200, .correct = 150});
   const v1::Progress progress = progress_.Get();
-  EXPECT_EQ(progress.epoch(), 3);
   EXPECT_TRUE(progress.evaluated());
   EXPECT_EQ(progress.accuracy(), 0.75);
 }

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "gtest/gtest.h"
-#include "tests/unit/server/metrics/failing_store.h"
+#include "tests/support/failing_store.h"
 
 namespace lenet {
 namespace {

@@ -13,7 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/store/timestamp.h"
-#include "tests/unit/server/metrics/failing_store.h"
+#include "tests/support/failing_store.h"
 
 namespace lenet {
 namespace {
@@ -187,6 +187,48 @@ TEST_F(MetricsLogTest, TellsOnceThatItIsStuck) {
   }
   ASSERT_EQ(stuck_.size(), 1u);
   EXPECT_EQ(stuck_[0].message(), "disk full");
+}
+
+// What may follow from being stuck must not wait for the log's own lock.
+TEST_F(MetricsLogTest, TheHookMayUseTheLog) {
+  std::vector<absl::Status> flushed;
+  MetricsLog* self = nullptr;
+  MetricsLog log(&store_, "a", 0, {.stuck = [&](const absl::Status&) { flushed.push_back(self->Flush()); }});
+  self = &log;
+  store_.full = true;
+  for (size_t i = 0; i <= MetricsLog::kMaxUnsaved; ++i) log.Add(Epoch(static_cast<int64_t>(i)));
+  EXPECT_FALSE(log.Flush().ok());
+  ASSERT_EQ(flushed.size(), 1u);
+  EXPECT_TRUE(absl::IsResourceExhausted(flushed[0]));
+}
+
+TEST_F(MetricsLogTest, TheEndOfAStuckLogDropsWhatIsRefusedAndSaysSo) {
+  store_.full = true;
+  for (size_t i = 0; i <= MetricsLog::kMaxUnsaved; ++i) log_.Add(Epoch(static_cast<int64_t>(i)));
+  const StateUpdate end = {.from = v1::QUEUED, .to = v1::STOPPED, .time = absl::Now(), .reason = "end"};
+  EXPECT_TRUE(absl::IsResourceExhausted(log_.ChangeState(end).status()));  // it becomes stuck by this
+  EXPECT_EQ(stuck_.size(), 1u);
+  EXPECT_TRUE(absl::IsResourceExhausted(
+      log_.ChangeState({.from = v1::QUEUED, .to = v1::STARTING, .time = absl::Now()}).status()));  // no end
+  ASSERT_TRUE(log_.ChangeState(end).ok());
+  EXPECT_TRUE(log_.ended());
+  const std::vector<RecordPtr> records = Records();
+  ASSERT_EQ(records.size(), 3u);
+  EXPECT_EQ(records[0]->warning().message(),
+            "2001 records before the end could not be stored: RESOURCE_EXHAUSTED: disk full");
+  EXPECT_EQ(records[1]->state_change().to(), v1::STOPPED);
+  EXPECT_TRUE(records[2]->has_terminal());
+  EXPECT_EQ(log_.last_sequence(), 3u);
+  EXPECT_TRUE(log_.Flush().ok());  // nothing is left
+}
+
+TEST_F(MetricsLogTest, TheEndOfAStuckLogKeepsWhatIsTaken) {
+  log_.GiveUpUnsaved();
+  log_.Add(Epoch(1));
+  ASSERT_TRUE(log_.ChangeState({.from = v1::QUEUED, .to = v1::STOPPED, .time = absl::Now()}).ok());
+  ASSERT_EQ(Records().size(), 3u);
+  EXPECT_EQ(Records()[0]->epoch_summary().epoch(), 1);
+  EXPECT_TRUE(stuck_.empty());
 }
 
 TEST_F(MetricsLogTest, ManyRanksAddWhileAThreadFlushesAndOthersRead) {

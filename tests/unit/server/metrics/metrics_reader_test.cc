@@ -37,6 +37,7 @@ class MetricsReaderTest : public ::testing::Test {
 
   void End() { ASSERT_TRUE(log_->ChangeState({.from = v1::QUEUED, .to = v1::STOPPED, .time = absl::Now()}).ok()); }
 
+  // `live` false: the job is over.
   MetricsReader Reader(uint64_t from, RecordWishes wishes = {}, bool live = true) {
     return MetricsReader(&store_, "a", live ? log_ : nullptr, from, std::move(wishes));
   }
@@ -102,6 +103,27 @@ TEST_F(MetricsReaderTest, BeyondTheEndThereIsNothing) {
   }
 }
 
+TEST_F(MetricsReaderTest, AnEndThatIsNotRecordedIsAnErrorAfterAllRecords) {
+  AddWarnings(3);
+  MetricsReader follower = Reader(0);
+  std::vector<uint64_t> sequences;
+  EXPECT_EQ(ReadUp(&follower, &sequences), Place::kNewest);
+  AddWarnings(2);
+  log_->Close(absl::DataLossError("lost"));
+  EXPECT_EQ(ReadUp(&follower, &sequences), Place::kNewest);
+  EXPECT_EQ(sequences, Range(1, 5));
+  google::protobuf::RepeatedPtrField<v1::MetricRecord> out;
+  EXPECT_EQ(follower.Read(1000, &out).status(), absl::DataLossError("lost"));
+
+  // Whoever comes later.
+  MetricsReader late = Reader(0, {}, /*live=*/false);
+  EXPECT_EQ(late.Read(1 << 20, &out).value(), Place::kMore);
+  EXPECT_EQ(out.size(), 5);
+  out.Clear();
+  EXPECT_TRUE(absl::IsDataLoss(late.Read(1 << 20, &out).status()));
+  EXPECT_TRUE(out.empty());
+}
+
 TEST_F(MetricsReaderTest, AReaderAheadWaitsForItsSequence) {
   AddWarnings(2);
   MetricsReader reader = Reader(5);
@@ -150,7 +172,7 @@ TEST_F(MetricsReaderTest, ManyReadersFollowOneLog) {
       // Some join late.
       const uint64_t from = static_cast<uint64_t>(i % 4) * 100;
       while (log_->last_sequence() < from) std::this_thread::yield();
-      MetricsReader reader = Reader(from, {}, /*live=*/i % 3 != 0);
+      MetricsReader reader = Reader(from);
       while (ReadUp(&reader, &sequences[static_cast<size_t>(i)], 3000) != Place::kEnd) std::this_thread::yield();
     });
   }

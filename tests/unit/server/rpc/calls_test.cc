@@ -141,7 +141,6 @@ TEST_F(CallsTest, StopRefuses) {
 }
 
 TEST_F(CallsTest, AWaitThatTheClientGivesUpLeavesTheJobStopping) {
-  ServerUnderTestOptions options;
   const std::string id = StartJob();
   server_.AwaitStep(id, 1);
   // Many that give up, among one that waits.
@@ -199,6 +198,28 @@ TEST_F(CallsTest, ListJobsRefuses) {
   EXPECT_EQ(list([](auto* r) { r->add_states(static_cast<v1::JobState>(99)); }), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(list([](auto* r) { r->add_states(v1::JOB_STATE_UNSPECIFIED); }), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(list([](auto* r) { r->add_states(v1::QUEUED); }), grpc::StatusCode::OK);
+}
+
+TEST_F(CallsTest, AnExceptionEndsItsCallAlone) {
+  const std::string id = StartJob(5);
+  server_.store().throws = true;
+  v1::StartRequest request = ServerUnderTest::Request(5);
+  request.set_request_id("once");
+  v1::StartResponse response;
+  EXPECT_EQ(Start(request, &response).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  grpc::ClientContext watch_context;
+  SetDeadline(&watch_context);
+  const auto watch = stub_->WatchJobs(&watch_context, {});
+  v1::WatchJobsResponse change;
+  EXPECT_FALSE(watch->Read(&change));
+  EXPECT_EQ(watch->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  grpc::ClientContext list_context;
+  SetDeadline(&list_context);
+  v1::ListJobsResponse jobs;
+  EXPECT_EQ(stub_->ListJobs(&list_context, {}, &jobs).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  server_.store().throws = false;
+  EXPECT_TRUE(StreamAll(id).back().has_terminal());
+  EXPECT_TRUE(Start(request, &response).ok());
 }
 
 TEST_F(CallsTest, ListDatasetsTellsWhichAreSound) {

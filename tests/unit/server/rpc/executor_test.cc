@@ -1,6 +1,8 @@
 #include "server/rpc/executor.h"
 
 #include <atomic>
+#include <new>
+#include <stdexcept>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -17,6 +19,17 @@ TEST(ExecutorTest, RunsInOrderAndAllBeforeItGoes) {
   }
   ASSERT_EQ(order.size(), 100u);
   for (int i = 0; i < 100; ++i) EXPECT_EQ(order[static_cast<size_t>(i)], i);
+}
+
+TEST(ExecutorTest, ATaskThatThrowsEndsAlone) {
+  std::atomic<int> done{0};
+  {
+    Executor executor(1, 10);
+    EXPECT_TRUE(executor.Run([] { throw std::bad_alloc(); }));
+    EXPECT_TRUE(executor.Run([] { throw std::runtime_error("bad"); }));
+    EXPECT_TRUE(executor.Run([&] { ++done; }));
+  }
+  EXPECT_EQ(done, 1);
 }
 
 TEST(ExecutorTest, RefusesWhatIsTooMuch) {

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -43,6 +44,23 @@ TEST(StreamHubTest, ANewStreamDoesNotWaitForTheInterval) {
   ASSERT_TRUE(hub.Add(second).ok());
   ASSERT_TRUE(Eventually([&] { return second->ticks >= 1; }));
   EXPECT_LE(first->ticks, 2);
+}
+
+class ThrowingStream : public CountingStream {
+ public:
+  void Tick(bool draining) override {
+    CountingStream::Tick(draining);
+    throw std::runtime_error("bad");
+  }
+};
+
+TEST(StreamHubTest, ATickThatThrowsLeavesTheOthers) {
+  StreamHub hub(10, milliseconds(5));
+  const auto bad = std::make_shared<ThrowingStream>();
+  const auto good = std::make_shared<CountingStream>();
+  ASSERT_TRUE(hub.Add(bad).ok());
+  ASSERT_TRUE(hub.Add(good).ok());
+  EXPECT_TRUE(Eventually([&] { return bad->ticks >= 3 && good->ticks >= 3; }));
 }
 
 TEST(StreamHubTest, HasALimit) {

@@ -172,14 +172,21 @@ TEST_F(StreamsTest, ManyStreamsComeAndGo) {
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < 25; ++i) {
+        // Half of them run into their deadline, half are cancelled.
+        const bool cancels = (t + i) % 2 == 0;
         grpc::ClientContext context;
+        if (!cancels) SetDeadline(&context, milliseconds(5 * i));
         const auto reader = stub_->StreamMetrics(&context, For(id));
         v1::StreamMetricsResponse response;
         for (int reads = 0; reads < (t + i) % 3 && reader->Read(&response);) ++reads;
-        if ((t + i) % 2 == 0) context.TryCancel();
-        if ((t + i) % 2 != 0) context.set_deadline(std::chrono::system_clock::now());
-        context.TryCancel();
-        (void)reader->Finish();
+        if (cancels) {
+          context.TryCancel();
+        } else {
+          while (reader->Read(&response)) {
+          }
+        }
+        const grpc::StatusCode end = reader->Finish().error_code();
+        EXPECT_EQ(end, cancels ? grpc::StatusCode::CANCELLED : grpc::StatusCode::DEADLINE_EXCEEDED);
       }
     });
   }

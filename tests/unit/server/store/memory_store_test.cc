@@ -97,7 +97,7 @@ TEST(MemoryStoreTest, ForgetsTheJobsThatEndedFirst) {
   EXPECT_TRUE(absl::IsNotFound(store.FindByRequestId("request2").status()));
   EXPECT_TRUE(absl::IsNotFound(store.ReadRecords("job2", 1, 100).status()));
   EXPECT_EQ(store.ListJobs({})->jobs.size(), 3u);
-  EXPECT_EQ(store.ListChanges(0, 100)->jobs.size(), 3u);
+  EXPECT_EQ(store.ListChanges(0, 100, 1 << 20)->jobs.size(), 3u);
   EXPECT_TRUE(store.GetJob("job1").ok());  // has not ended
   // The request id is free again.
   const absl::StatusOr<CreateResult> again = store.CreateJob(NewJob("job9", "request2"), {});
