@@ -37,8 +37,8 @@ folder=$(cd "$folder" && pwd)
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=build/bundle
 
-cmake --preset bundle -DLENET_CPU=$cpu
-cmake --build "$build" --target bundle
+cmake --preset bundle -DLENET_CPU=$cpu || fail "CMake could not configure the build; see above"
+cmake --build "$build" --target bundle || fail "the build failed; see above"
 cmake --install "$build" --prefix "$folder" --strip >/dev/null
 cmake --install "$build" --prefix "$folder" --strip --component gpu_tests >/dev/null
 [ -e "$folder/lib/lenet/liblenet_cuda.so" ] ||
@@ -66,6 +66,13 @@ for file in "$folder"/bin/* "$folder"/tests/* "$folder"/lib/lenet/liblenet_*.so;
   [ -f "$file" ] || continue
   rest=$(needs "$file")
   [ -z "$rest" ] || fail "$(basename "$file") would need, beside the bundle: $rest"
+done
+
+# Their licences ask for their notices.
+for package in libabsl-dev libc-ares-dev libcli11-dev libfmt-dev libgrpc-dev libgtest-dev libprotobuf-dev libre2-dev \
+  libspdlog-dev libssl-dev nlohmann-json3-dev zlib1g-dev; do
+  notice=/usr/share/doc/$package/copyright
+  [ ! -e "$notice" ] || install -D -m 644 "$notice" "$folder/licenses/$package"
 done
 
 du -sm "$folder" | awk '{print $2 ": " $1 " MB"}'

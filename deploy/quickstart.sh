@@ -38,7 +38,15 @@ cleanup() {
   [ -z "$scratch" ] || rm -rf "$scratch"
 }
 trap cleanup EXIT
-trap 'echo "quickstart: interrupted; its daemon and the job end" >&2; exit 130' INT
+interrupted() {
+  if [ -n "$daemon" ]; then
+    echo "quickstart: interrupted; its daemon and the job end" >&2
+  else
+    echo "quickstart: interrupted; run it again to go on where it was" >&2
+  fi
+  exit 130
+}
+trap interrupted INT
 trap 'exit 143' TERM HUP
 
 deploy/install-deps.sh || fail "the dependencies could not be installed"
@@ -73,4 +81,5 @@ if [ "$status" -ne 0 ] && ! kill -0 "$daemon" 2>/dev/null; then
   tail -n 40 "$scratch/lenetd.log" >&2
   fail "lenetd ended early; its log is above"
 fi
+echo "quickstart: its daemon ends, and what it saved is removed; to keep them, run $build/server/lenetd yourself (README.md)"
 exit "$status"

@@ -8,10 +8,12 @@
 #include <span>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "server/job/job_manager.h"
 #include "server/rpc/rpc_server.h"
@@ -44,6 +46,18 @@ void LogBackend(const SelectedBackend& selected) {
                                   devices.empty() ? "" : devices.front().name);
   if (!selected.reason.empty()) absl::StrAppend(&line, "; no GPU: ", selected.reason);
   Log(LogLevel::kInfo, line);
+}
+
+void LogDatasets(const std::vector<std::filesystem::path>& folders, const DatasetCatalog& catalog) {
+  std::vector<std::string> names;
+  for (const DatasetInfo& info : catalog.List()) names.push_back(info.valid ? info.name : info.name + " (not usable)");
+  const std::string looked_in = absl::StrJoin(
+      folders, ", ", [](std::string* out, const std::filesystem::path& folder) { out->append(folder.string()); });
+  if (names.empty()) {
+    Log(LogLevel::kWarning, absl::StrCat("no data set lies below ", looked_in));
+  } else {
+    Log(LogLevel::kInfo, absl::StrCat("data sets: ", absl::StrJoin(names, ", "), "; looked in ", looked_in));
+  }
 }
 
 bool IsLocal(absl::string_view listen) {
@@ -105,6 +119,7 @@ int RunServer(const ServerConfig& config, ShutdownSignals* signals) {
   LogBackend(*selected);
 
   DatasetCatalog catalog(config.data_dirs);
+  LogDatasets(config.data_dirs, catalog);
   MemoryStore store;
   JobManager manager({.checkpoint_root = jobs_folder}, selected->backend.get(), &catalog, &store);
   const ServerIdentity identity = {

@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "client/ctl/exit_code.h"
 #include "client/ctl/spec_flags.h"
@@ -24,6 +25,9 @@ constexpr char kFooter[] =
 // HOST:PORT, [IPv6]:PORT or unix:PATH; gives what is wrong, or nothing.
 std::string CheckAddress(const std::string& address) {
   if (absl::StartsWith(address, "unix:")) return "";
+  if (absl::StrContains(address, "://")) {
+    return absl::StrCat("server address \"", address, "\" must be HOST:PORT, without http://");
+  }
   const size_t colon = address.rfind(':');
   int port = 0;
   if (colon == std::string::npos || colon == 0 || !ParseNumber(address.substr(colon + 1), &port, 1, 65535).empty()) {
@@ -168,6 +172,31 @@ void Finish(const Bindings& bindings, CommandLine* result) {
   result->limit = limit > 0 ? limit : std::numeric_limits<int64_t>::max();
 }
 
+// The command that stands among the arguments; empty if none does.
+std::string CommandOf(const CLI::App& app, const std::vector<std::string>& arguments) {
+  const std::vector<const CLI::App*> commands = app.get_subcommands([](const CLI::App*) { return true; });
+  for (const std::string& argument : arguments) {
+    for (const CLI::App* command : commands) {
+      if (command->get_name() == argument) return argument;
+    }
+  }
+  return "";
+}
+
+// What to say of the arguments that CLI11 has found no use for.
+std::string Unexpected(const CLI::App& app) {
+  const std::vector<std::string> rest = app.remaining(/*recurse=*/true);
+  const bool needs_command = app.get_subcommands().empty();
+  if (!needs_command || rest.empty() || absl::StartsWith(rest.front(), "-")) {
+    return absl::StrCat("unexpected: ", absl::StrJoin(rest, " "));
+  }
+  const std::vector<const CLI::App*> commands = app.get_subcommands([](const CLI::App*) { return true; });
+  return absl::StrCat("there is no command \"", rest.front(), "\"; there are ",
+                      absl::StrJoin(commands, ", ", [](std::string* out, const CLI::App* command) {
+                        out->append(command->get_name());
+                      }));
+}
+
 }  // namespace
 
 std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, const std::string& server,
@@ -185,14 +214,17 @@ std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, c
   CLI::Option* server_option =
       AddText(&app, "--server", "HOST:PORT", "The server's address; default: LENET_SERVER, or 127.0.0.1:50051",
               &bindings.server);
-  CLI::Option* timeout_option = AddSeconds(&app, "--timeout", &result.client.timeout, "Bound of each call; default 10");
+  CLI::Option* timeout_option =
+      AddSeconds(&app, "--timeout", &result.client.timeout, "Longest time for one call; default 10");
   app.add_flag("--json", result.json, "One JSON object a line on standard output, and nothing else");
   AddSubmit(&app, &bindings, &result);
   AddWatch(&app, &bindings, &result);
   AddOthers(&app, &bindings, &result);
 
   const auto usage_error = [&](absl::string_view message) {
-    output->WriteError(absl::StrCat("lenetctl: ", Printable(message), "\nSee lenetctl --help.\n"));
+    const std::string name = CommandOf(app, arguments);
+    output->WriteError(
+        absl::StrCat("lenetctl: ", Printable(message), "\nSee lenetctl ", name, name.empty() ? "" : " ", "--help.\n"));
     return kUsage;
   };
   for (const std::string& argument : arguments) {
@@ -211,6 +243,8 @@ std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, c
     app.exit(success, text, text);
     output->Write(text.str());
     return kSuccess;
+  } catch (const CLI::ExtrasError&) {
+    return usage_error(Unexpected(app));
   } catch (const CLI::Error& error) {
     return usage_error(error.what());
   }

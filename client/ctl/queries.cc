@@ -240,6 +240,10 @@ int Datasets(const Client& client, const CommandLine& command_line, Output* outp
                   dataset.valid() ? dataset.path() : absl::StrCat("not usable: ", dataset.error())});
   }
   output->Write(table.Render(output->width()));
+  if (datasets->empty()) {
+    output->WriteError(
+        "lenetctl: the server has no data set; they are folders below its data folders (lenetd --help)\n");
+  }
   return kSuccess;
 }
 

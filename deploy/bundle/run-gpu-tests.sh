@@ -23,4 +23,5 @@ passed=$(count PASSED) failed=$(count FAILED) skipped=$(count SKIPPED)
 # A test that takes its process with it has no closing line.
 [ "$broken" -eq 0 ] || [ "$failed" -gt 0 ] || failed=$broken
 echo "$passed passed, $failed failed, $skipped skipped"
+[ "$passed" -gt 0 ] || [ "$failed" -gt 0 ] || echo "run-gpu-tests: no test ran; the reason stands above" >&2
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

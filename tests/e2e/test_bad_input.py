@@ -163,7 +163,7 @@ class BadSpecTest(TestCase):
             with self.subTest(flags=flags):
                 result = self.lenetctl("submit", *flags)
                 self.assertEqual((result.code, result.out), (USAGE, ""))
-                self.assertEqual(result.err, f"lenetctl: {said}\nSee lenetctl --help.\n")
+                self.assertEqual(result.err, f"lenetctl: {said}\nSee lenetctl submit --help.\n")
         self.assertEqual(self.must("list", "--json"), "")
 
     def test_a_data_set_must_be_named_where_there_are_several(self):

@@ -39,7 +39,12 @@ absl::StatusOr<std::unique_ptr<Backend>> LoadBackend(const std::filesystem::path
   if (error || !std::filesystem::exists(path, error)) {
     return absl::NotFoundError(absl::StrCat("there is no plug-in ", path.string()));
   }
-  if (name == "cuda") LENET_RETURN_IF_ERROR(OpenLibrary("libcuda.so.1").status());
+  if (name == "cuda") {
+    const absl::StatusOr<void*> driver = OpenLibrary("libcuda.so.1");
+    if (!driver.ok()) {
+      return absl::UnavailableError(absl::StrCat("there is no NVIDIA driver (", driver.status().message(), ")"));
+    }
+  }
   LENET_ASSIGN_OR_RETURN(void* library, OpenLibrary(path.string()));
   const auto entry = reinterpret_cast<BackendEntry>(dlsym(library, kBackendEntryName));
   if (entry == nullptr) {

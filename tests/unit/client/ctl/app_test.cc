@@ -26,6 +26,7 @@
 namespace lenet::ctl {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -311,6 +312,7 @@ TEST_F(AppTest, ErrorsNameTheServerAndWhatItSaid) {
   EXPECT_EQ(RunApp({"list"}, address, &cancelled_, &file_), kUnreachable);
   EXPECT_THAT(file_.err, StartsWith(absl::StrCat("lenetctl: server ", address, " is not available: ")));
   EXPECT_THAT(file_.err, HasSubstr("refused"));
+  EXPECT_THAT(file_.err, EndsWith("\nIs lenetd running there? --server or LENET_SERVER names another.\n"));
 }
 
 TEST_F(AppTest, AServerThatDrainsIsNotCalledUnreachable) {

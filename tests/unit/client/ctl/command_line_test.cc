@@ -104,9 +104,9 @@ TEST(SpecFlagsTest, ValuesOutOfBoundsReachTheServer) {
 TEST(CommandLineTest, WhatIsWrongIsAUsageErrorThatNamesIt) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"", "a command is needed"},
-      {"frobnicate", "frobnicate"},
+      {"frobnicate --epochs 1", "there is no command \"frobnicate\"; there are submit, watch, list, show, stop, "},
       {"submit --frobnicate", "--frobnicate"},
-      {"submit extra", "extra"},
+      {"submit extra more", "unexpected: extra more\nSee lenetctl submit --help."},
       {"submit --epochs", "--epochs"},
       {"submit --epochs 1x", "1x"},
       {"submit --epochs 99999999999", "--epochs: \"99999999999\" is not a whole number from -2147483648 to 2147483647"},
@@ -162,6 +162,7 @@ TEST(CommandLineTest, WhatIsWrongIsAUsageErrorThatNamesIt) {
       {"info --server localhost:65536", "1 to 65535"},
       {"info --server :50051", "HOST:PORT"},
       {"info --server ::1:50051", "[::1]:50051"},
+      {"info --server http://host:50051", "without http://"},
       {"show \xff", "not UTF-8"},
   };
   for (const auto& [text, message] : cases) {
