@@ -217,8 +217,10 @@ absl::StatusOr<v1::Job> RecordEnd(LiveJob* live, JobStore* store, StorePatience*
   return record();
 }
 
-std::map<std::string, std::string> Environment(const Backend& backend, absl::string_view device_kind) {
-  std::map<std::string, std::string> environment = {{"device_kind", std::string(device_kind)}};
+std::map<std::string, std::string> Environment(const Backend& backend, absl::string_view device_kind,
+                                               uint32_t attempt) {
+  std::map<std::string, std::string> environment = {{"device_kind", std::string(device_kind)},
+                                                    {"attempt", absl::StrCat(attempt)}};
   for (const auto& [library, version] : backend.versions()) environment[library] = version;
   return environment;
 }
@@ -244,7 +246,7 @@ TrainResult TrainInGroup(const JobServices& services, LiveJob* live, const Train
   return result;
 }
 
-TrainResult Execute(const JobServices& services, LiveJob* live, const std::vector<int>& device_ids) {
+TrainResult Execute(const JobServices& services, LiveJob* live, const std::vector<int>& device_ids, uint32_t attempt) {
   const absl::StatusOr<std::shared_ptr<const Dataset>> dataset =
       services.catalog->Load(live->admitted.spec.dataset, [live] { return live->stop.mode() != StopMode::kNone; });
   if (absl::IsCancelled(dataset.status())) return StoppedBeforeItRan(*live);
@@ -278,7 +280,7 @@ TrainResult Execute(const JobServices& services, LiveJob* live, const std::vecto
 
   const std::string& device_kind = services.backend->devices()[static_cast<size_t>(device_ids.front())].kind;
   TrainJob job = {.plan = *std::move(plan), .dataset = *dataset};
-  job.environment = Environment(*services.backend, device_kind);
+  job.environment = Environment(*services.backend, device_kind, attempt);
   if (!services.checkpoint_root.empty()) job.checkpoint_folder = services.checkpoint_root / live->id;
   TrainResult result = TrainInGroup(services, live, job, device_ids);
   // The groups kept for later jobs hold memory of the devices.
@@ -286,9 +288,10 @@ TrainResult Execute(const JobServices& services, LiveJob* live, const std::vecto
   return result;
 }
 
-TrainResult ExecuteSafely(const JobServices& services, LiveJob* live, const std::vector<int>& device_ids) {
+TrainResult ExecuteSafely(const JobServices& services, LiveJob* live, const std::vector<int>& device_ids,
+                          uint32_t attempt) {
   try {
-    return Execute(services, live, device_ids);
+    return Execute(services, live, device_ids, attempt);
   } catch (const std::exception& error) {
     return Failed(*live, "init", absl::InternalError(absl::StrCat("exception: ", error.what())));
   }
@@ -319,7 +322,7 @@ absl::StatusOr<v1::Job> RunJob(const JobServices& services, LiveJob* live, const
   });
   if (!begun.ok() || IsTerminal(begun->state())) return begun;
   const FlusherEntry entry(services.flusher, live->log);
-  const TrainResult result = ExecuteSafely(services, live, device_ids);
+  const TrainResult result = ExecuteSafely(services, live, device_ids, begun->attempt());
   return RecordEnd(live, services.store, services.patience, result);
 }
 

@@ -5,7 +5,8 @@
 
 namespace lenet {
 
-INSTANTIATE_TEST_SUITE_P(Memory, JobStoreContract,
-                         ::testing::Values(JobStoreFactory([] { return std::make_unique<MemoryStore>(); })));
+INSTANTIATE_TEST_SUITE_P(Stores, JobStoreContract,
+                         ::testing::Values(JobStoreFactory([] { return std::make_unique<MemoryStore>(); })),
+                         [](const auto&) { return "Memory"; });
 
 }  // namespace lenet

@@ -12,7 +12,8 @@ endif()
 
 find_program(LENET_CCACHE ccache)
 if(LENET_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${LENET_CCACHE})
+  # Without this it would not keep what is compiled with a precompiled header.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${LENET_CCACHE})
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${LENET_CCACHE})
 endif()
 

@@ -49,7 +49,6 @@ absl::StatusOr<std::unique_ptr<Engine>> CpuEngine::Create(LocalGroup* group, int
 CpuEngine::CpuEngine(LocalGroup* group, int rank, const Kernels& kernels, const EngineOptions& options)
     : group_(group),
       communicator_(group->communicator(rank)),
-      rank_(rank),
       options_(options),
       name_(absl::StrCat("simd-", kernels.instruction_set)) {}
 

@@ -60,7 +60,6 @@ class CpuEngine final : public Engine {
 
   LocalGroup* const group_;
   Communicator* const communicator_;
-  const int rank_;
   const EngineOptions options_;
   const std::string name_;
   std::unique_ptr<Network> network_;

@@ -15,6 +15,7 @@
 #include "gtest/gtest.h"
 #include "server/store/job_state.h"
 #include "tests/support/server_under_test.h"
+#include "trainer/train/safetensors.h"
 
 namespace lenet {
 namespace {
@@ -74,7 +75,11 @@ TEST(JobManagerTest, RunsAJobToItsEnd) {
   EXPECT_EQ(resolved.parameters(), 44426);
   EXPECT_EQ(resolved.library_versions().at("fakelib"), "1.0");
   EXPECT_THAT(job.checkpoint(), HasSubstr("jobs/" + job.id()));
-  EXPECT_TRUE(std::filesystem::exists(job.checkpoint()));
+  const absl::StatusOr<TensorFile> saved = ReadTensorFile(job.checkpoint());
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  EXPECT_EQ(saved->metadata.at("attempt"), "1");
+  EXPECT_EQ(saved->metadata.at("device_kind"), "fake v1");
+  EXPECT_EQ(saved->metadata.at("fakelib"), "1.0");
 }
 
 TEST(JobManagerTest, TheLogTellsTheWholeStoryInOrder) {

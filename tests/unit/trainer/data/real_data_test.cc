@@ -18,6 +18,8 @@ struct Known {
   std::vector<int> class_counts;  // of the training labels
 };
 
+void PrintTo(const Known& known, std::ostream* out) { *out << known.name; }
+
 class RealDataTest : public ::testing::TestWithParam<Known> {};
 
 TEST_P(RealDataTest, HasItsKnownCountsMeanAndDeviation) {

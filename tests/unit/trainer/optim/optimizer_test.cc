@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -83,6 +84,14 @@ const std::vector<OptimizerSpec>& Specs() {
   return specs;
 }
 
+}  // namespace
+
+void PrintTo(const OptimizerSpec& spec, std::ostream* out) {
+  *out << "momentum " << spec.momentum << ", nesterov " << spec.nesterov << ", weight decay " << spec.weight_decay;
+}
+
+namespace {
+
 class OptimizerTest : public ::testing::TestWithParam<OptimizerSpec> {};
 
 TEST_P(OptimizerTest, FollowsTheFormula) {
@@ -127,7 +136,12 @@ TEST_P(OptimizerTest, AnElementsResultDoesNotDependOnItsPlace) {
 
 TEST_P(OptimizerTest, TakesNoElements) { EXPECT_TRUE(Train(GetParam(), 0).empty()); }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, OptimizerTest, ::testing::ValuesIn(Specs()));
+std::string NameOf(const ::testing::TestParamInfo<OptimizerSpec>& info) {
+  const char* const kNames[] = {"Sgd", "Adam", "AdamW"};
+  return kNames[static_cast<int>(info.param.kind)] + std::to_string(info.index);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, OptimizerTest, ::testing::ValuesIn(Specs()), NameOf);
 
 // By hand: p = 1, g = 0.5, lr = 0.1, twice.
 TEST(ApplyUpdateTest, HandComputed) {
