@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "google/protobuf/unknown_field_set.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "server/job/convert.h"
 #include "server/job/warm_up.h"
@@ -63,7 +64,10 @@ JobManager::JobManager(const JobManagerOptions& options, Backend* backend, Datas
                 .flusher = &flusher_,
                 .patience = &patience_,
                 .checkpoint_root = options.checkpoint_root},
-      pool_(static_cast<int>(backend->devices().size())) {}
+      pool_(static_cast<int>(backend->devices().size())) {
+  // CheckFieldsKnown uses it. Made before there are calls: ThreadSanitizer does not see how libprotobuf guards it.
+  google::protobuf::UnknownFieldSet::default_instance();
+}
 
 JobManager::~JobManager() {
   BeginDrain();
