@@ -215,12 +215,6 @@ std::string ToText(const ListenAddress& address, int port) {
 
 }  // namespace
 
-void CloseDescriptor::operator()(Descriptor descriptor) const {
-  if (::close(descriptor.number) != 0) {
-    Log(LogLevel::kWarning, absl::StrCat("cannot close descriptor ", descriptor.number, ": ", Reason(errno)));
-  }
-}
-
 absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view text) {
   absl::string_view rest = text;
   const bool is_unix = absl::ConsumePrefix(&rest, kUnixPrefix);

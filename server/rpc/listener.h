@@ -15,7 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "trainer/base/unique_handle.h"
+#include "trainer/base/descriptor.h"
 
 namespace lenet {
 
@@ -33,16 +33,6 @@ struct ListenerOptions {
   // How long what was sent to a TCP client may stay unacknowledged (TCP_USER_TIMEOUT).
   std::chrono::milliseconds peer_timeout{10000};
 };
-
-// Of a file; its owner closes it.
-struct Descriptor {
-  int number = -1;
-  bool operator==(const Descriptor&) const = default;
-};
-struct CloseDescriptor {
-  void operator()(Descriptor descriptor) const;
-};
-using UniqueDescriptor = UniqueHandle<Descriptor, CloseDescriptor>;
 
 class Listener {
  public:
