@@ -32,6 +32,9 @@ if(LENET_SANITIZE)
     $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${LENET_SANITIZE}>
     $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>
     $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=undefined>)
+  # A null pointer that is used ends AddressSanitizer's run too, and the type behind a vptr cannot be told in libraries
+  # built without it; together they take a quarter of the time to compile.
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=null,vptr>)
   add_link_options(-fsanitize=${LENET_SANITIZE})
 endif()
 

@@ -371,12 +371,6 @@ class DescriptorLimitTest : public ::testing::Test {
  protected:
   static constexpr rlim_t kLimit = 200;
 
-  void SetUp() override {
-#if defined(__SANITIZE_ADDRESS__)
-    GTEST_SKIP() << "UndefinedBehaviorSanitizer needs descriptors to look at an object's type";
-#endif
-  }
-
   DescriptorLimitTest() {
     SetLogSink([this](LogLevel, absl::string_view line) {
       MutexLock lock(&mutex_);
