@@ -74,6 +74,16 @@ struct RecordPage {
   bool ended = false;           // the job is in a terminal state: the log will not grow
 };
 
+// How much a store remembers.
+struct StoreLimits {
+  // Beyond it the jobs that ended first are forgotten.
+  int64_t max_ended_jobs = 10000;
+  // Beyond it a log loses its oldest records; its newest stay.
+  int64_t max_log_bytes = int64_t{64} << 20;
+  // Of all logs together. Logs of ended jobs lose records first, in the order in which the jobs ended.
+  int64_t max_total_log_bytes = int64_t{512} << 20;
+};
+
 // Safe from any thread. Each call is atomic, and what it answered OK survives as long as the implementation promises
 // (a durable one: from then on). Unknown job ids give NOT_FOUND. Besides what is listed, any call may give the
 // storage's own errors: RESOURCE_EXHAUSTED (disk full), DATA_LOSS, UNAVAILABLE, INTERNAL; they change nothing.

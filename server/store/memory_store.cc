@@ -1,38 +1,24 @@
 #include "server/store/memory_store.h"
 
-#include <algorithm>
 #include <utility>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/str_cat.h"
 #include "server/store/job_state.h"
-#include "server/store/timestamp.h"
+#include "server/store/store_rules.h"
 #include "trainer/base/status.h"
 
 namespace lenet {
-namespace {
 
-absl::Status UnknownJob(absl::string_view id) { return absl::NotFoundError(absl::StrCat("no job \"", id, "\"")); }
-
-bool Wanted(const JobQuery& query, v1::JobState state) {
-  return query.states.empty() || std::find(query.states.begin(), query.states.end(), state) != query.states.end();
-}
-
-}  // namespace
-
-MemoryStore::MemoryStore(const MemoryStoreOptions& options) : options_(options) {}
+MemoryStore::MemoryStore(const StoreLimits& limits) : limits_(limits) {}
 
 absl::StatusOr<CreateResult> MemoryStore::CreateJob(const v1::Job& job, std::vector<v1::MetricRecord> records) {
-  if (job.state() != v1::QUEUED) {
-    return absl::InternalError(absl::StrCat("job \"", job.id(), "\" created in ", StateName(job.state())));
-  }
+  LENET_RETURN_IF_ERROR(CheckNew(job));
   MutexLock lock(&mutex_);
   if (!job.request_id().empty()) {
     const auto known = ids_by_request_.find(job.request_id());
     if (known != ids_by_request_.end()) return CreateResult{.job = rows_.at(known->second).job, .created = false};
   }
   const auto [it, inserted] = rows_.try_emplace(job.id());
-  if (!inserted) return absl::AlreadyExistsError(absl::StrCat("job \"", job.id(), "\" exists"));
+  if (!inserted) return TakenId(job.id());
   if (!job.request_id().empty()) ids_by_request_[job.request_id()] = job.id();
   Row* row = &it->second;
   row->job = job;
@@ -51,20 +37,15 @@ absl::StatusOr<v1::Job> MemoryStore::GetJob(absl::string_view id) const {
 absl::StatusOr<v1::Job> MemoryStore::FindByRequestId(absl::string_view request_id) const {
   MutexLock lock(&mutex_);
   const auto known = ids_by_request_.find(std::string(request_id));
-  if (known == ids_by_request_.end()) {
-    return absl::NotFoundError(absl::StrCat("no job with request_id \"", request_id, "\""));
-  }
+  if (known == ids_by_request_.end()) return UnknownRequest(request_id);
   return rows_.at(known->second).job;
 }
 
 absl::StatusOr<JobPage> MemoryStore::ListJobs(const JobQuery& query) const {
-  if (!std::all_of(query.page_token.begin(), query.page_token.end(), absl::ascii_isalnum)) {
-    return absl::InvalidArgumentError("page_token is not one that a page came with");
-  }
+  LENET_RETURN_IF_ERROR(CheckPageToken(query));
   MutexLock lock(&mutex_);
   JobPage page;
   int64_t bytes = 0;
-  // A token is the last id of its page, which may have been forgotten since.
   auto it = query.page_token.empty() ? rows_.begin() : rows_.upper_bound(query.page_token);
   for (; it != rows_.end(); ++it) {
     const v1::Job& job = it->second.job;
@@ -95,31 +76,17 @@ absl::StatusOr<ChangePage> MemoryStore::ListChanges(uint64_t after, int limit, i
 }
 
 absl::StatusOr<v1::Job> MemoryStore::ChangeState(absl::string_view id, StateUpdate update) {
-  if (!IsLegalChange(update.from, update.to)) {
-    return absl::InternalError(
-        absl::StrCat("job \"", id, "\": no change from ", StateName(update.from), " to ", StateName(update.to)));
-  }
+  LENET_RETURN_IF_ERROR(CheckLegal(id, update));
   MutexLock lock(&mutex_);
   LENET_ASSIGN_OR_RETURN(Row * row, Find(id));
   v1::Job& job = row->job;
-  if (job.state() != update.from) {
-    return absl::AbortedError(
-        absl::StrCat("job \"", id, "\" is ", StateName(job.state()), ", not ", StateName(update.from)));
-  }
-  job.set_state(update.to);
-  job.set_reason(std::move(update.reason));
-  if (update.to == v1::STARTING) {
-    job.set_attempt(job.attempt() + 1);
-    if (!job.has_started_at()) *job.mutable_started_at() = ToTimestamp(update.time);
-    row->attempts.push_back({.number = job.attempt(), .started_at = update.time});
-  }
+  LENET_RETURN_IF_ERROR(CheckFrom(job, update));
+  ApplyChange(update, &job);
+  if (update.to == v1::STARTING) row->attempts.push_back({.number = job.attempt(), .started_at = update.time});
   const bool ended = IsTerminal(update.to);
-  if (ended) {
-    *job.mutable_ended_at() = ToTimestamp(update.time);
-    if (!row->attempts.empty() && !row->attempts.back().ended_at) {
-      row->attempts.back().ended_at = update.time;
-      row->attempts.back().end_state = update.to;
-    }
+  if (ended && !row->attempts.empty() && !row->attempts.back().ended_at) {
+    row->attempts.back().ended_at = update.time;
+    row->attempts.back().end_state = update.to;
   }
   if (update.edit) update.edit(&job);
   Touch(row);
@@ -149,10 +116,7 @@ absl::StatusOr<std::vector<Attempt>> MemoryStore::ListAttempts(absl::string_view
 absl::StatusOr<uint64_t> MemoryStore::AppendRecords(absl::string_view id, std::span<v1::MetricRecord> records) {
   MutexLock lock(&mutex_);
   LENET_ASSIGN_OR_RETURN(Row * row, Find(id));
-  if (IsTerminal(row->job.state())) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job \"", id, "\" is ", StateName(row->job.state()), ": its log is closed"));
-  }
+  LENET_RETURN_IF_ERROR(CheckLogOpen(row->job));
   Append(row, records);
   const uint64_t last = row->job.last_sequence();
   Retain(row);
@@ -199,10 +163,7 @@ void MemoryStore::Touch(Row* row) {
 
 void MemoryStore::Append(Row* row, std::span<v1::MetricRecord> records) {
   for (v1::MetricRecord& record : records) {
-    row->job.set_last_sequence(row->job.last_sequence() + 1);
-    record.set_sequence(row->job.last_sequence());
-    record.set_attempt(row->job.attempt());
-    if (record.has_checkpoint_saved()) row->job.set_checkpoint(record.checkpoint_saved().path());
+    Number(&row->job, &record);
     const int64_t bytes = static_cast<int64_t>(record.SpaceUsedLong());
     row->records.push_back({std::make_shared<const v1::MetricRecord>(std::move(record)), bytes});
     row->log_bytes += bytes;
@@ -218,8 +179,8 @@ void MemoryStore::DropOldest(Row* row) {
 }
 
 void MemoryStore::Retain(Row* row) {
-  while (row->log_bytes > options_.max_log_bytes && row->records.size() > 1) DropOldest(row);
-  while (total_log_bytes_ > options_.max_total_log_bytes && !trimmable_.empty()) {
+  while (row->log_bytes > limits_.max_log_bytes && row->records.size() > 1) DropOldest(row);
+  while (total_log_bytes_ > limits_.max_total_log_bytes && !trimmable_.empty()) {
     Row* ended = &rows_.at(trimmable_.front());
     if (ended->records.size() > 1) {
       DropOldest(ended);
@@ -227,8 +188,8 @@ void MemoryStore::Retain(Row* row) {
       trimmable_.pop_front();
     }
   }
-  while (total_log_bytes_ > options_.max_total_log_bytes && row->records.size() > 1) DropOldest(row);
-  while (ended_.size() > options_.max_ended_jobs) Forget(std::string(ended_.front()));
+  while (total_log_bytes_ > limits_.max_total_log_bytes && row->records.size() > 1) DropOldest(row);
+  while (static_cast<int64_t>(ended_.size()) > limits_.max_ended_jobs) Forget(std::string(ended_.front()));
 }
 
 // The job is the first of ended_, so if it is in trimmable_, it is the first there too.

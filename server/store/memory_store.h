@@ -17,18 +17,9 @@
 
 namespace lenet {
 
-struct MemoryStoreOptions {
-  // Beyond it the jobs that ended first are forgotten.
-  size_t max_ended_jobs = 10000;
-  // Beyond it a log loses its oldest records; its newest record always stays.
-  int64_t max_log_bytes = int64_t{64} << 20;
-  // Of all logs together. Logs of ended jobs lose records first, in the order in which the jobs ended.
-  int64_t max_total_log_bytes = int64_t{512} << 20;
-};
-
 class MemoryStore : public JobStore {
  public:
-  explicit MemoryStore(const MemoryStoreOptions& options = {});
+  explicit MemoryStore(const StoreLimits& limits = {});
 
   absl::StatusOr<CreateResult> CreateJob(const v1::Job& job, std::vector<v1::MetricRecord> records) override
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -68,7 +59,7 @@ class MemoryStore : public JobStore {
   void Retain(Row* row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Forget(const std::string& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  const MemoryStoreOptions options_;
+  const StoreLimits limits_;
   std::atomic<uint64_t> revision_{0};
   mutable Mutex mutex_;
   // Newest first. Nodes do not move.

@@ -5,16 +5,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <system_error>
 #include <utility>
 
-#include "absl/strings/ascii.h"
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "lenet/v1/training_service.pb.h"
 #include "server/store/job_state.h"
-#include "server/store/timestamp.h"
-#include "trainer/base/log.h"
+#include "server/store/store_rules.h"
 #include "trainer/base/status.h"
 
 namespace lenet {
@@ -61,8 +58,6 @@ CREATE UNIQUE INDEX records_by_job ON records (job, last_sequence);
 constexpr char kRowColumns[] =
     "SELECT number, revision, ended_revision, first_sequence, batches, log_bytes, job FROM jobs ";
 
-absl::Status UnknownJob(absl::string_view id) { return absl::NotFoundError(absl::StrCat("no job \"", id, "\"")); }
-
 absl::Status Damaged(absl::string_view what) {
   return absl::DataLossError(absl::StrCat("the database is damaged: ", what, " cannot be read"));
 }
@@ -96,16 +91,6 @@ absl::Status Migrate(Database* database) {
   return absl::OkStatus();
 }
 
-void SetState(v1::Job* job, const StateUpdate& update) {
-  job->set_state(update.to);
-  job->set_reason(update.reason);
-  if (update.to == v1::STARTING) {
-    job->set_attempt(job->attempt() + 1);
-    if (!job->has_started_at()) *job->mutable_started_at() = ToTimestamp(update.time);
-  }
-  if (IsTerminal(update.to)) *job->mutable_ended_at() = ToTimestamp(update.time);
-}
-
 }  // namespace
 
 absl::StatusOr<SqliteStore::Writer> SqliteStore::OpenWriter(const fs::path& path) {
@@ -119,7 +104,7 @@ absl::StatusOr<SqliteStore::Writer> SqliteStore::OpenWriter(const fs::path& path
        "INSERT INTO jobs (id, request_id, state, revision, first_sequence, batches, log_bytes, job) "
        "VALUES (?1, ?2, ?3, ?4, 1, 0, 0, '')"},
       {&writer.find_job, absl::StrCat(kRowColumns, "WHERE id = ?1")},
-      {&writer.find_request, "SELECT id FROM jobs WHERE request_id = ?1"},
+      {&writer.find_request, absl::StrCat(kRowColumns, "WHERE request_id = ?1")},
       {&writer.update_job,
        "UPDATE jobs SET state = ?2, revision = ?3, ended_revision = ?4, first_sequence = ?5, batches = ?6, "
        "log_bytes = ?7, job = ?8 WHERE number = ?1"},
@@ -161,8 +146,7 @@ absl::StatusOr<SqliteStore::Reader> SqliteStore::OpenReader(const fs::path& path
   return reader;
 }
 
-absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const fs::path& folder,
-                                                               const SqliteStoreOptions& options) {
+absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const fs::path& folder, const StoreLimits& limits) {
   LENET_ASSIGN_OR_RETURN(UniqueDescriptor lock, LockFolder(folder));
   const fs::path path = folder / "lenetd.db";
   LENET_ASSIGN_OR_RETURN(Writer writer, OpenWriter(path));
@@ -172,12 +156,12 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const fs::path& f
   LENET_ASSIGN_OR_RETURN(totals.log_bytes, writer.database.Integer("SELECT SUM(log_bytes) FROM jobs"));
   LENET_ASSIGN_OR_RETURN(totals.ended_jobs, writer.database.Integer("SELECT COUNT(ended_revision) FROM jobs"));
   return std::unique_ptr<SqliteStore>(
-      new SqliteStore(options, std::move(lock), std::move(writer), std::move(reader), totals));
+      new SqliteStore(limits, std::move(lock), std::move(writer), std::move(reader), totals));
 }
 
-SqliteStore::SqliteStore(const SqliteStoreOptions& options, UniqueDescriptor lock, Writer writer, Reader reader,
+SqliteStore::SqliteStore(const StoreLimits& limits, UniqueDescriptor lock, Writer writer, Reader reader,
                          const Totals& totals)
-    : options_(options),
+    : limits_(limits),
       lock_(std::move(lock)),
       revision_(static_cast<uint64_t>(totals.revision)),
       writer_(std::move(writer)),
@@ -193,7 +177,7 @@ absl::Status SqliteStore::SetDurability(Durability durability) {
   return absl::OkStatus();
 }
 
-absl::Status SqliteStore::ReadRow(const Statement& statement, Row* row) const {
+absl::Status SqliteStore::ReadRow(const Statement& statement, Row* row) {
   row->number = statement.Integer(0);
   row->revision = statement.Integer(1);
   if (!statement.IsNull(2)) row->ended_revision = statement.Integer(2);
@@ -207,15 +191,27 @@ absl::Status SqliteStore::ReadRow(const Statement& statement, Row* row) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<SqliteStore::Row> SqliteStore::Find(absl::string_view id) {
-  writer_.find_job.Bind(1, id);
-  LENET_ASSIGN_OR_RETURN(const bool found, writer_.find_job.Step(writer_.database));
-  if (!found) return UnknownJob(id);
+absl::StatusOr<std::optional<SqliteStore::Row>> SqliteStore::ReadOne(const Database& database, absl::string_view key,
+                                                                     Statement* statement) {
+  const absl::Cleanup reset = [statement] { statement->Reset(); };
+  statement->Bind(1, key);
+  LENET_ASSIGN_OR_RETURN(const bool found, statement->Step(database));
+  if (!found) return std::optional<Row>();
   Row row;
-  const absl::Status status = ReadRow(writer_.find_job, &row);
-  writer_.find_job.Reset();
-  if (!status.ok()) return status;
-  return row;
+  LENET_RETURN_IF_ERROR(ReadRow(*statement, &row));
+  return std::optional<Row>(std::move(row));
+}
+
+absl::StatusOr<SqliteStore::Row> SqliteStore::Find(absl::string_view id) {
+  LENET_ASSIGN_OR_RETURN(std::optional<Row> row, ReadOne(writer_.database, id, &writer_.find_job));
+  if (!row) return UnknownJob(id);
+  return *std::move(row);
+}
+
+absl::StatusOr<SqliteStore::Row> SqliteStore::Look(absl::string_view id) const {
+  LENET_ASSIGN_OR_RETURN(std::optional<Row> row, ReadOne(reader_.database, id, &reader_.job));
+  if (!row) return UnknownJob(id);
+  return *std::move(row);
 }
 
 void SqliteStore::Touch(Row* row, Totals* totals) const { row->revision = ++totals->revision; }
@@ -225,10 +221,7 @@ absl::Status SqliteStore::Append(Row* row, Totals* totals, std::span<v1::MetricR
   const uint64_t first = row->job.last_sequence() + 1;
   v1::StreamMetricsResponse batch;
   for (v1::MetricRecord& record : records) {
-    row->job.set_last_sequence(row->job.last_sequence() + 1);
-    record.set_sequence(row->job.last_sequence());
-    record.set_attempt(row->job.attempt());
-    if (record.has_checkpoint_saved()) row->job.set_checkpoint(record.checkpoint_saved().path());
+    Number(&row->job, &record);
     batch.add_records()->Swap(&record);
   }
   const std::string bytes = batch.SerializeAsString();
@@ -280,29 +273,29 @@ absl::Status SqliteStore::Write(const Row& row) {
 }
 
 absl::Status SqliteStore::Finish(Row* row, Totals* totals) {
-  while (row->log_bytes > options_.max_log_bytes && row->batches > 1) {
+  while (row->log_bytes > limits_.max_log_bytes && row->batches > 1) {
     LENET_RETURN_IF_ERROR(DropOldest(row, totals));
   }
   LENET_RETURN_IF_ERROR(Write(*row));
-  while (totals->log_bytes > options_.max_total_log_bytes) {
+  while (totals->log_bytes > limits_.max_total_log_bytes) {
     LENET_ASSIGN_OR_RETURN(const bool trimmable, writer_.first_trimmable.Step(writer_.database));
     if (!trimmable) break;
     const std::string id(writer_.first_trimmable.Bytes(0));
     writer_.first_trimmable.Reset();
     LENET_ASSIGN_OR_RETURN(Row ended, Find(id));
-    while (totals->log_bytes > options_.max_total_log_bytes && ended.batches > 1) {
+    while (totals->log_bytes > limits_.max_total_log_bytes && ended.batches > 1) {
       LENET_RETURN_IF_ERROR(DropOldest(&ended, totals));
     }
     LENET_RETURN_IF_ERROR(Write(ended));
     if (ended.number == row->number) *row = std::move(ended);
   }
   bool dropped = false;
-  for (; totals->log_bytes > options_.max_total_log_bytes && row->batches > 1; dropped = true) {
+  for (; totals->log_bytes > limits_.max_total_log_bytes && row->batches > 1; dropped = true) {
     LENET_RETURN_IF_ERROR(DropOldest(row, totals));
   }
   if (dropped) LENET_RETURN_IF_ERROR(Write(*row));
-  if (totals->ended_jobs <= options_.max_ended_jobs) return absl::OkStatus();
-  writer_.forget_jobs.Bind(1, totals->ended_jobs - options_.max_ended_jobs);
+  if (totals->ended_jobs <= limits_.max_ended_jobs) return absl::OkStatus();
+  writer_.forget_jobs.Bind(1, totals->ended_jobs - limits_.max_ended_jobs);
   while (true) {
     LENET_ASSIGN_OR_RETURN(const bool forgotten, writer_.forget_jobs.Step(writer_.database));
     if (!forgotten) return absl::OkStatus();
@@ -311,27 +304,25 @@ absl::Status SqliteStore::Finish(Row* row, Totals* totals) {
   }
 }
 
+absl::Status SqliteStore::Commit(Transaction* transaction, const Totals& totals) {
+  LENET_RETURN_IF_ERROR(transaction->Commit());
+  totals_ = totals;
+  revision_.store(static_cast<uint64_t>(totals.revision), std::memory_order_release);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<CreateResult> SqliteStore::CreateJob(const v1::Job& job, std::vector<v1::MetricRecord> records) {
-  if (job.state() != v1::QUEUED) {
-    return absl::InternalError(absl::StrCat("job \"", job.id(), "\" created in ", StateName(job.state())));
-  }
+  LENET_RETURN_IF_ERROR(CheckNew(job));
   MutexLock lock(&write_mutex_);
   LENET_RETURN_IF_ERROR(SetDurability(Durability::kPower));
   LENET_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(&writer_.database));
   if (!job.request_id().empty()) {
-    writer_.find_request.Bind(1, job.request_id());
-    LENET_ASSIGN_OR_RETURN(const bool known, writer_.find_request.Step(writer_.database));
-    if (known) {
-      const std::string id(writer_.find_request.Bytes(0));
-      writer_.find_request.Reset();
-      LENET_ASSIGN_OR_RETURN(Row row, Find(id));
-      return CreateResult{.job = std::move(row.job), .created = false};
-    }
+    LENET_ASSIGN_OR_RETURN(std::optional<Row> known,
+                           ReadOne(writer_.database, job.request_id(), &writer_.find_request));
+    if (known) return CreateResult{.job = std::move(known->job), .created = false};
   }
-  writer_.find_job.Bind(1, job.id());
-  LENET_ASSIGN_OR_RETURN(const bool taken, writer_.find_job.Step(writer_.database));
-  writer_.find_job.Reset();
-  if (taken) return absl::AlreadyExistsError(absl::StrCat("job \"", job.id(), "\" exists"));
+  LENET_ASSIGN_OR_RETURN(const std::optional<Row> taken, ReadOne(writer_.database, job.id(), &writer_.find_job));
+  if (taken) return TakenId(job.id());
   Totals totals = totals_;
   Row row = {.job = job};
   Touch(&row, &totals);
@@ -343,27 +334,19 @@ absl::StatusOr<CreateResult> SqliteStore::CreateJob(const v1::Job& job, std::vec
   row.number = sqlite3_last_insert_rowid(writer_.database.get());
   LENET_RETURN_IF_ERROR(Append(&row, &totals, records));
   LENET_RETURN_IF_ERROR(Finish(&row, &totals));
-  LENET_RETURN_IF_ERROR(transaction.Commit());
-  totals_ = totals;
-  revision_.store(static_cast<uint64_t>(totals.revision), std::memory_order_release);
+  LENET_RETURN_IF_ERROR(Commit(&transaction, totals));
   return CreateResult{.job = std::move(row.job), .created = true};
 }
 
 absl::StatusOr<v1::Job> SqliteStore::ChangeState(absl::string_view id, StateUpdate update) {
-  if (!IsLegalChange(update.from, update.to)) {
-    return absl::InternalError(
-        absl::StrCat("job \"", id, "\": no change from ", StateName(update.from), " to ", StateName(update.to)));
-  }
+  LENET_RETURN_IF_ERROR(CheckLegal(id, update));
   MutexLock lock(&write_mutex_);
   LENET_RETURN_IF_ERROR(SetDurability(Durability::kPower));
   LENET_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(&writer_.database));
   LENET_ASSIGN_OR_RETURN(Row row, Find(id));
-  if (row.job.state() != update.from) {
-    return absl::AbortedError(
-        absl::StrCat("job \"", id, "\" is ", StateName(row.job.state()), ", not ", StateName(update.from)));
-  }
+  LENET_RETURN_IF_ERROR(CheckFrom(row.job, update));
   Totals totals = totals_;
-  SetState(&row.job, update);
+  ApplyChange(update, &row.job);
   Touch(&row, &totals);
   if (update.to == v1::STARTING) {
     writer_.insert_attempt.Bind(1, row.number);
@@ -382,9 +365,7 @@ absl::StatusOr<v1::Job> SqliteStore::ChangeState(absl::string_view id, StateUpda
   if (update.edit) update.edit(&row.job);
   LENET_RETURN_IF_ERROR(Append(&row, &totals, update.records));
   LENET_RETURN_IF_ERROR(Finish(&row, &totals));
-  LENET_RETURN_IF_ERROR(transaction.Commit());
-  totals_ = totals;
-  revision_.store(static_cast<uint64_t>(totals.revision), std::memory_order_release);
+  LENET_RETURN_IF_ERROR(Commit(&transaction, totals));
   return std::move(row.job);
 }
 
@@ -404,49 +385,33 @@ absl::StatusOr<uint64_t> SqliteStore::AppendRecords(absl::string_view id, std::s
   LENET_RETURN_IF_ERROR(SetDurability(Durability::kProcess));
   LENET_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(&writer_.database));
   LENET_ASSIGN_OR_RETURN(Row row, Find(id));
-  if (IsTerminal(row.job.state())) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job \"", id, "\" is ", StateName(row.job.state()), ": its log is closed"));
-  }
+  LENET_RETURN_IF_ERROR(CheckLogOpen(row.job));
   Totals totals = totals_;
   LENET_RETURN_IF_ERROR(Append(&row, &totals, records));
   const uint64_t last = row.job.last_sequence();
   LENET_RETURN_IF_ERROR(Finish(&row, &totals));
-  LENET_RETURN_IF_ERROR(transaction.Commit());
-  totals_ = totals;
+  LENET_RETURN_IF_ERROR(Commit(&transaction, totals));
   for (v1::MetricRecord& record : records) record.Clear();
   return last;
 }
 
 absl::StatusOr<v1::Job> SqliteStore::GetJob(absl::string_view id) const {
   MutexLock lock(&read_mutex_);
-  reader_.job.Bind(1, id);
-  LENET_ASSIGN_OR_RETURN(const bool found, reader_.job.Step(reader_.database));
-  if (!found) return UnknownJob(id);
-  Row row;
-  const absl::Status status = ReadRow(reader_.job, &row);
-  reader_.job.Reset();
-  if (!status.ok()) return status;
+  LENET_ASSIGN_OR_RETURN(Row row, Look(id));
   return std::move(row.job);
 }
 
 absl::StatusOr<v1::Job> SqliteStore::FindByRequestId(absl::string_view request_id) const {
   MutexLock lock(&read_mutex_);
-  reader_.request.Bind(1, request_id);
-  LENET_ASSIGN_OR_RETURN(const bool found, reader_.request.Step(reader_.database));
-  if (!found) return absl::NotFoundError(absl::StrCat("no job with request_id \"", request_id, "\""));
-  Row row;
-  const absl::Status status = ReadRow(reader_.request, &row);
-  reader_.request.Reset();
-  if (!status.ok()) return status;
-  return std::move(row.job);
+  LENET_ASSIGN_OR_RETURN(std::optional<Row> row, ReadOne(reader_.database, request_id, &reader_.request));
+  if (!row) return UnknownRequest(request_id);
+  return std::move(row->job);
 }
 
 absl::StatusOr<JobPage> SqliteStore::ListJobs(const JobQuery& query) const {
-  if (!std::all_of(query.page_token.begin(), query.page_token.end(), absl::ascii_isalnum)) {
-    return absl::InvalidArgumentError("page_token is not one that a page came with");
-  }
+  LENET_RETURN_IF_ERROR(CheckPageToken(query));
   MutexLock lock(&read_mutex_);
+  const absl::Cleanup reset = [&statement = reader_.jobs] { statement.Reset(); };
   JobPage page;
   int64_t bytes = 0;
   // Above every id, which are letters and digits.
@@ -455,18 +420,11 @@ absl::StatusOr<JobPage> SqliteStore::ListJobs(const JobQuery& query) const {
     LENET_ASSIGN_OR_RETURN(const bool found, reader_.jobs.Step(reader_.database));
     if (!found) return page;
     Row row;
-    if (const absl::Status status = ReadRow(reader_.jobs, &row); !status.ok()) {
-      reader_.jobs.Reset();
-      return status;
-    }
-    if (!query.states.empty() &&
-        std::find(query.states.begin(), query.states.end(), row.job.state()) == query.states.end()) {
-      continue;
-    }
+    LENET_RETURN_IF_ERROR(ReadRow(reader_.jobs, &row));
+    if (!Wanted(query, row.job.state())) continue;
     bytes += static_cast<int64_t>(row.job.ByteSizeLong());
     if (static_cast<int>(page.jobs.size()) == query.limit || (bytes > query.max_bytes && !page.jobs.empty())) {
       page.next_page_token = page.jobs.back().id();
-      reader_.jobs.Reset();
       return page;
     }
     page.jobs.push_back(std::move(row.job));
@@ -475,6 +433,7 @@ absl::StatusOr<JobPage> SqliteStore::ListJobs(const JobQuery& query) const {
 
 absl::StatusOr<ChangePage> SqliteStore::ListChanges(uint64_t after, int limit, int64_t max_bytes) const {
   MutexLock lock(&read_mutex_);
+  const absl::Cleanup reset = [&statement = reader_.changes] { statement.Reset(); };
   ChangePage page = {.revision = after};
   int64_t bytes = 0;
   reader_.changes.Bind(1, static_cast<int64_t>(after));
@@ -483,14 +442,9 @@ absl::StatusOr<ChangePage> SqliteStore::ListChanges(uint64_t after, int limit, i
     page.complete = !found;
     if (!found) return page;
     Row row;
-    const absl::Status status = ReadRow(reader_.changes, &row);
+    LENET_RETURN_IF_ERROR(ReadRow(reader_.changes, &row));
     bytes += static_cast<int64_t>(row.job.ByteSizeLong());
-    const bool full = static_cast<int>(page.jobs.size()) == limit || (bytes > max_bytes && !page.jobs.empty());
-    if (!status.ok() || full) {
-      reader_.changes.Reset();
-      if (!status.ok()) return status;
-      return page;
-    }
+    if (static_cast<int>(page.jobs.size()) == limit || (bytes > max_bytes && !page.jobs.empty())) return page;
     page.revision = static_cast<uint64_t>(row.revision);
     page.jobs.push_back(std::move(row.job));
   }
@@ -498,13 +452,9 @@ absl::StatusOr<ChangePage> SqliteStore::ListChanges(uint64_t after, int limit, i
 
 absl::StatusOr<std::vector<Attempt>> SqliteStore::ListAttempts(absl::string_view id) const {
   MutexLock lock(&read_mutex_);
-  reader_.job.Bind(1, id);
-  LENET_ASSIGN_OR_RETURN(const bool found, reader_.job.Step(reader_.database));
-  if (!found) return UnknownJob(id);
-  const int64_t number = reader_.job.Integer(0);
-  reader_.job.Reset();
+  LENET_ASSIGN_OR_RETURN(const Row row, Look(id));
   std::vector<Attempt> attempts;
-  reader_.attempts.Bind(1, number);
+  reader_.attempts.Bind(1, row.number);
   while (true) {
     LENET_ASSIGN_OR_RETURN(const bool more, reader_.attempts.Step(reader_.database));
     if (!more) return attempts;
@@ -529,13 +479,8 @@ absl::StatusOr<RecordPage> SqliteStore::ReadRecords(absl::string_view id, uint64
 
 absl::StatusOr<RecordPage> SqliteStore::ReadRecordsInView(absl::string_view id, uint64_t from_sequence,
                                                           int64_t max_bytes) const {
-  reader_.job.Bind(1, id);
-  LENET_ASSIGN_OR_RETURN(const bool found, reader_.job.Step(reader_.database));
-  if (!found) return UnknownJob(id);
-  Row row;
-  const absl::Status status = ReadRow(reader_.job, &row);
-  reader_.job.Reset();
-  LENET_RETURN_IF_ERROR(status);
+  LENET_ASSIGN_OR_RETURN(const Row row, Look(id));
+  const absl::Cleanup reset = [&statement = reader_.batches] { statement.Reset(); };
   RecordPage page;
   page.last_sequence = row.job.last_sequence();
   page.first_sequence = static_cast<uint64_t>(row.first_sequence);
@@ -550,16 +495,12 @@ absl::StatusOr<RecordPage> SqliteStore::ReadRecordsInView(absl::string_view id, 
     v1::StreamMetricsResponse batch;
     const absl::string_view packed = reader_.batches.Bytes(0);
     if (!batch.ParseFromArray(packed.data(), static_cast<int>(packed.size()))) {
-      reader_.batches.Reset();
       return Damaged(absl::StrCat("the log of job ", id));
     }
     for (v1::MetricRecord& record : *batch.mutable_records()) {
       if (record.sequence() < from_sequence) continue;
       bytes += static_cast<int64_t>(record.SpaceUsedLong());
-      if (bytes > max_bytes && !page.records.empty()) {
-        reader_.batches.Reset();
-        return page;
-      }
+      if (bytes > max_bytes && !page.records.empty()) return page;
       page.records.push_back(std::make_shared<const v1::MetricRecord>(std::move(record)));
     }
   }

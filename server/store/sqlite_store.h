@@ -23,15 +23,6 @@
 
 namespace lenet {
 
-struct SqliteStoreOptions {
-  // Beyond it the jobs that ended first are forgotten.
-  int64_t max_ended_jobs = 10000;
-  // Beyond it a log loses its oldest records; its newest stay.
-  int64_t max_log_bytes = int64_t{64} << 20;
-  // Of all logs together. Logs of ended jobs lose records first, in the order in which the jobs ended.
-  int64_t max_total_log_bytes = int64_t{512} << 20;
-};
-
 // What CreateJob and ChangeState answered survives a loss of power, all else the death of the process. After an error
 // nothing has changed, here or in the file.
 class SqliteStore : public JobStore {
@@ -40,7 +31,7 @@ class SqliteStore : public JobStore {
   // names the lock file if another has. FAILED_PRECONDITION: a database of a newer version, or another program's;
   // DATA_LOSS: it is damaged. Errors change nothing in the folder.
   static absl::StatusOr<std::unique_ptr<SqliteStore>> Open(const std::filesystem::path& folder,
-                                                           const SqliteStoreOptions& options = {});
+                                                           const StoreLimits& limits = {});
 
   absl::StatusOr<CreateResult> CreateJob(const v1::Job& job, std::vector<v1::MetricRecord> records) override
       ABSL_LOCKS_EXCLUDED(write_mutex_);
@@ -90,14 +81,19 @@ class SqliteStore : public JobStore {
   };
   enum class Durability { kProcess, kPower };
 
-  SqliteStore(const SqliteStoreOptions& options, UniqueDescriptor lock, Writer writer, Reader reader,
-              const Totals& totals);
+  SqliteStore(const StoreLimits& limits, UniqueDescriptor lock, Writer writer, Reader reader, const Totals& totals);
 
   static absl::StatusOr<Writer> OpenWriter(const std::filesystem::path& path);
   static absl::StatusOr<Reader> OpenReader(const std::filesystem::path& path);
 
   absl::Status SetDurability(Durability durability) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
+  static absl::Status ReadRow(const Statement& statement, Row* row);
+  // What the statement, which selects by a key, finds, if anything.
+  static absl::StatusOr<std::optional<Row>> ReadOne(const Database& database, absl::string_view key,
+                                                    Statement* statement);
+  // For a change, and for reading. NOT_FOUND.
   absl::StatusOr<Row> Find(absl::string_view id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
+  absl::StatusOr<Row> Look(absl::string_view id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(read_mutex_);
   // Gives the job the next revision.
   void Touch(Row* row, Totals* totals) const;
   // Numbers the records and puts them in as one batch. The row has to be written afterwards.
@@ -107,11 +103,11 @@ class SqliteStore : public JobStore {
   // Applies the limits and writes the row.
   absl::Status Finish(Row* row, Totals* totals) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   absl::Status Write(const Row& row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
-  absl::Status ReadRow(const Statement& statement, Row* row) const;
+  absl::Status Commit(Transaction* transaction, const Totals& totals) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   absl::StatusOr<RecordPage> ReadRecordsInView(absl::string_view id, uint64_t from_sequence, int64_t max_bytes) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(read_mutex_);
 
-  const SqliteStoreOptions options_;
+  const StoreLimits limits_;
   const UniqueDescriptor lock_;  // until the database is closed
   std::atomic<uint64_t> revision_;
   Mutex write_mutex_;

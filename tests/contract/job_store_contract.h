@@ -20,6 +20,7 @@
 #include "server/store/job_state.h"
 #include "server/store/job_store.h"
 #include "server/store/timestamp.h"
+#include "tests/support/new_job.h"
 
 namespace lenet {
 
@@ -28,10 +29,7 @@ using JobStoreFactory = std::function<std::unique_ptr<JobStore>()>;
 class JobStoreContract : public ::testing::TestWithParam<JobStoreFactory> {
  protected:
   static v1::Job NewJob(const std::string& id, const std::string& request_id = "") {
-    v1::Job job;
-    job.set_id(id);
-    job.set_request_id(request_id);
-    job.set_state(v1::QUEUED);
+    v1::Job job = lenet::NewJob(id, request_id);
     job.mutable_spec()->set_dataset(absl::StrCat("data of ", id));
     *job.mutable_created_at() = ToTimestamp(At(1));
     return job;

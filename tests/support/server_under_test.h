@@ -67,7 +67,7 @@ struct ServerUnderTestOptions {
   bool oversubscribable = false;
   ScriptedBackend::Script script = [](int) { return FakeScript{}; };
   JobManagerOptions manager;  // checkpoint_root is set
-  MemoryStoreOptions store;
+  StoreLimits store;
   bool serve = true;
 };
 

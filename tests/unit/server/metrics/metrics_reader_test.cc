@@ -18,7 +18,7 @@ using Place = MetricsReader::Place;
 
 class MetricsReaderTest : public ::testing::Test {
  protected:
-  explicit MetricsReaderTest(const MemoryStoreOptions& options = {}) : store_(options) {
+  explicit MetricsReaderTest(const StoreLimits& options = {}) : store_(options) {
     v1::Job job;
     job.set_id("a");
     job.set_state(v1::QUEUED);

@@ -7,17 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
+#include "tests/support/new_job.h"
 
 namespace lenet {
 namespace {
-
-v1::Job NewJob(const std::string& id, const std::string& request_id = "") {
-  v1::Job job;
-  job.set_id(id);
-  job.set_request_id(request_id);
-  job.set_state(v1::QUEUED);
-  return job;
-}
 
 std::vector<v1::MetricRecord> Warnings(int count, size_t bytes = 1000) {
   std::vector<v1::MetricRecord> records(static_cast<size_t>(count));

@@ -19,6 +19,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/store/timestamp.h"
+#include "tests/support/new_job.h"
 #include "tests/support/temp_folder.h"
 
 namespace lenet {
@@ -26,14 +27,6 @@ namespace {
 
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
-
-v1::Job NewJob(const std::string& id, const std::string& request_id = "") {
-  v1::Job job;
-  job.set_id(id);
-  job.set_request_id(request_id);
-  job.set_state(v1::QUEUED);
-  return job;
-}
 
 v1::MetricRecord Warning(const std::string& message) {
   v1::MetricRecord record;
@@ -45,7 +38,7 @@ std::string Message(const absl::Status& status) { return std::string(status.mess
 
 class SqliteStoreTest : public ::testing::Test {
  protected:
-  std::unique_ptr<SqliteStore> Open(const SqliteStoreOptions& options = {}) {
+  std::unique_ptr<SqliteStore> Open(const StoreLimits& options = {}) {
     absl::StatusOr<std::unique_ptr<SqliteStore>> store = SqliteStore::Open(folder_.path(), options);
     EXPECT_TRUE(store.ok()) << store.status();
     return store.ok() ? *std::move(store) : nullptr;
