@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "trainer/base/log.h"
 #include "trainer/base/status.h"
 
 namespace lenet {
@@ -22,22 +21,18 @@ absl::Status SystemError(int error, absl::string_view what, const std::filesyste
   return absl::ErrnoToStatus(error, absl::StrCat(what, " '", path.string(), "'"));
 }
 
-void CloseOrLog(int fd, const std::filesystem::path& path) {
-  if (::close(fd) != 0) Log(LogLevel::kWarning, SystemError(errno, "cannot close", path).ToString());
-}
-
 // Linux frees the descriptor whatever close() answers, so it is never called twice.
-absl::Status SyncAndClose(int fd, const std::filesystem::path& path) {
+absl::Status SyncAndClose(UniqueDescriptor fd, const std::filesystem::path& path) {
   absl::Status status;
-  if (::fsync(fd) != 0) status = SystemError(errno, "cannot sync", path);
-  if (::close(fd) != 0 && status.ok()) status = SystemError(errno, "cannot close", path);
+  if (::fsync(fd.get().number) != 0) status = SystemError(errno, "cannot sync", path);
+  if (::close(fd.release().number) != 0 && status.ok()) status = SystemError(errno, "cannot close", path);
   return status;
 }
 
 absl::Status SyncFolder(const std::filesystem::path& folder) {
-  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return SystemError(errno, "cannot open the folder", folder);
-  return SyncAndClose(fd, folder);
+  UniqueDescriptor fd(Descriptor{::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)});
+  if (!fd) return SystemError(errno, "cannot open the folder", folder);
+  return SyncAndClose(std::move(fd), folder);
 }
 
 std::filesystem::path ParentOf(const std::filesystem::path& path) {
@@ -57,14 +52,14 @@ absl::Status WriteAll(int fd, std::span<const std::byte> bytes, const std::files
 }
 
 // Makes a file that did not exist, with the permissions that the umask leaves; mkstemp would always give 0600.
-absl::StatusOr<int> CreateTemporary(const std::filesystem::path& path, std::filesystem::path* temporary) {
+absl::StatusOr<UniqueDescriptor> CreateTemporary(const std::filesystem::path& path, std::filesystem::path* temporary) {
   static std::atomic<uint64_t> counter{0};
   constexpr int kAttempts = 100;  // a file may be left from an earlier process with this id
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     *temporary = path.parent_path() /
                  absl::StrCat(".", path.filename().string(), ".", ::getpid(), "-", counter.fetch_add(1), ".tmp");
-    const int fd = ::open(temporary->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd >= 0) return fd;
+    UniqueDescriptor fd(Descriptor{::open(temporary->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)});
+    if (fd) return fd;
     if (errno != EEXIST) break;
   }
   return SystemError(errno, "cannot create", *temporary);
@@ -72,39 +67,21 @@ absl::StatusOr<int> CreateTemporary(const std::filesystem::path& path, std::file
 
 }  // namespace
 
-InputFile::InputFile(int fd, int64_t size, std::filesystem::path path) : fd_(fd), size_(size), path_(std::move(path)) {}
-
-InputFile::InputFile(InputFile&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), size_(other.size_), path_(std::move(other.path_)) {}
-
-InputFile& InputFile::operator=(InputFile&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  std::swap(size_, other.size_);
-  std::swap(path_, other.path_);
-  return *this;
-}
-
-InputFile::~InputFile() {
-  if (fd_ >= 0) CloseOrLog(fd_, path_);
-}
-
 absl::StatusOr<InputFile> InputFile::Open(const std::filesystem::path& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  if (fd < 0) return SystemError(errno, "cannot open", path);
-  InputFile file(fd, 0, path);
+  UniqueDescriptor fd(Descriptor{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)});
+  if (!fd) return SystemError(errno, "cannot open", path);
   struct stat info;
-  if (::fstat(fd, &info) != 0) return SystemError(errno, "cannot stat", path);
+  if (::fstat(fd.get().number, &info) != 0) return SystemError(errno, "cannot stat", path);
   if (!S_ISREG(info.st_mode)) {
     return absl::InvalidArgumentError(absl::StrCat("'", path.string(), "' is not a regular file"));
   }
-  file.size_ = info.st_size;
-  return file;
+  return InputFile(std::move(fd), info.st_size, path);
 }
 
 absl::StatusOr<size_t> InputFile::Read(std::span<std::byte> out) {
   size_t done = 0;
   while (done < out.size()) {
-    const ssize_t got = ::read(fd_, out.data() + done, out.size() - done);
+    const ssize_t got = ::read(fd_.get().number, out.data() + done, out.size() - done);
     if (got < 0) {
       if (errno == EINTR) continue;
       return SystemError(errno, "cannot read", path_);
@@ -148,16 +125,12 @@ absl::Status WriteFileAtomic(const std::filesystem::path& path, std::span<const 
     return absl::InvalidArgumentError(absl::StrCat("'", path.string(), "' does not name a file"));
   }
   std::filesystem::path temporary;
-  LENET_ASSIGN_OR_RETURN(const int fd, CreateTemporary(path, &temporary));
+  LENET_ASSIGN_OR_RETURN(UniqueDescriptor fd, CreateTemporary(path, &temporary));
   absl::Status status;
   for (const std::span<const std::byte> piece : pieces) {
-    if (status.ok()) status = WriteAll(fd, piece, temporary);
+    if (status.ok()) status = WriteAll(fd.get().number, piece, temporary);
   }
-  if (status.ok()) {
-    status = SyncAndClose(fd, temporary);
-  } else {
-    CloseOrLog(fd, temporary);
-  }
+  if (status.ok()) status = SyncAndClose(std::move(fd), temporary);
   if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0) {
     status = SystemError(errno, absl::StrCat("cannot rename '", temporary.string(), "' to"), path);
   }

@@ -7,9 +7,11 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "trainer/base/descriptor.h"
 
 namespace lenet {
 
@@ -20,19 +22,16 @@ class InputFile {
   // each message names the file and the system's reason.
   static absl::StatusOr<InputFile> Open(const std::filesystem::path& path);
 
-  InputFile(InputFile&& other) noexcept;
-  InputFile& operator=(InputFile&& other) noexcept;
-  ~InputFile();
-
   // Reads the next bytes into `out` and gives their number: out.size() unless the file ends first.
   absl::StatusOr<size_t> Read(std::span<std::byte> out);
 
   int64_t size() const { return size_; }  // when it was opened
 
  private:
-  InputFile(int fd, int64_t size, std::filesystem::path path);
+  InputFile(UniqueDescriptor fd, int64_t size, std::filesystem::path path)
+      : fd_(std::move(fd)), size_(size), path_(std::move(path)) {}
 
-  int fd_;
+  UniqueDescriptor fd_;
   int64_t size_;
   std::filesystem::path path_;
 };
