@@ -45,10 +45,6 @@ absl::string_view StopReason(StopMode mode) {
   return mode == StopMode::kAbort ? "aborted on request" : "stopped on request";
 }
 
-absl::Status UnrecordedEnd(absl::string_view id, absl::string_view why) {
-  return absl::DataLossError(absl::StrCat("job \"", id, "\" is over, but its end is not recorded", why));
-}
-
 }  // namespace
 
 JobManager::JobManager(const JobManagerOptions& options, Backend* backend, DatasetCatalog* catalog, JobStore* store)
@@ -405,7 +401,7 @@ void JobManager::Ended(const LivePtr& live, absl::StatusOr<v1::Job> job) {
     Log(LogLevel::kInfo,
         absl::StrCat("job ", live->id, ": ", absl::string_view(StateName(job->state())), ": ", job->reason()));
   } else {
-    job = UnrecordedEnd(live->id, absl::StrCat(": ", job.status().ToString()));
+    job = UnrecordedEnd(live->id, job.status().ToString());
     Log(LogLevel::kError, job.status().message());
     live->log->Close(job.status());
   }

@@ -89,16 +89,15 @@ class FlusherEntry {
   const std::shared_ptr<MetricsLog> log_;
 };
 
-TrainResult Failed(const LiveJob& live, std::string phase, absl::Status status) {
-  TrainResult result;
+TrainResult WithoutAStep(const LiveJob& live, TrainEnd end) {
+  TrainResult result = {.end = end};
   result.rank_steps.assign(static_cast<size_t>(live.admitted.devices.ranks), 0);
-  result.failure = RankFailure{.phase = std::move(phase), .status = std::move(status)};
   return result;
 }
 
-TrainResult StoppedBeforeItRan(const LiveJob& live) {
-  TrainResult result = {.end = TrainEnd::kStopped};
-  result.rank_steps.assign(static_cast<size_t>(live.admitted.devices.ranks), 0);
+TrainResult Failed(const LiveJob& live, std::string phase, absl::Status status) {
+  TrainResult result = WithoutAStep(live, TrainEnd::kFailed);
+  result.failure = RankFailure{.phase = std::move(phase), .status = std::move(status)};
   return result;
 }
 
@@ -249,7 +248,7 @@ TrainResult TrainInGroup(const JobServices& services, LiveJob* live, const Train
 TrainResult Execute(const JobServices& services, LiveJob* live, const std::vector<int>& device_ids, uint32_t attempt) {
   const absl::StatusOr<std::shared_ptr<const Dataset>> dataset =
       services.catalog->Load(live->admitted.spec.dataset, [live] { return live->stop.mode() != StopMode::kNone; });
-  if (absl::IsCancelled(dataset.status())) return StoppedBeforeItRan(*live);
+  if (absl::IsCancelled(dataset.status())) return WithoutAStep(*live, TrainEnd::kStopped);
   if (!dataset.ok()) return Failed(*live, "load", dataset.status());
   absl::StatusOr<TrainPlan> plan = PlanTraining(live->admitted.spec, live->admitted.devices.ranks, **dataset);
   if (!plan.ok()) return Failed(*live, "load", plan.status());

@@ -25,6 +25,11 @@ v1::MetricRecord TruncatedRecord(uint64_t next, const RecordPage& page) {
 
 }  // namespace
 
+absl::Status UnrecordedEnd(absl::string_view job_id, absl::string_view why) {
+  return absl::DataLossError(
+      absl::StrCat("job \"", job_id, "\" is over, but its end is not recorded", why.empty() ? "" : ": ", why));
+}
+
 MetricsReader::MetricsReader(const JobStore* store, std::string job_id, std::shared_ptr<const MetricsLog> log,
                              uint64_t from_sequence, RecordWishes wishes)
     : store_(store),
@@ -64,7 +69,7 @@ absl::StatusOr<MetricsReader::Place> MetricsReader::Read(int64_t max_bytes,
     if (next_ > page.last_sequence && log_ != nullptr) return Place::kNewest;
     if (any) return Place::kMore;
     if (next_ > page.last_sequence) {
-      return absl::DataLossError(absl::StrCat("job \"", job_id_, "\" is over, but its end is not recorded"));
+      return UnrecordedEnd(job_id_, "");
     }
   }
   return Place::kMore;

@@ -14,6 +14,9 @@
 
 namespace lenet {
 
+// DATA_LOSS for a job that is over while the store has it otherwise; `why` may be empty.
+absl::Status UnrecordedEnd(absl::string_view job_id, absl::string_view why);
+
 // A cursor: it holds a sequence and no records, so a reader that stands still costs nothing. One thread at a time.
 class MetricsReader {
  public:
