@@ -164,6 +164,11 @@ absl::Status CudaEngine::CheckGroup() {
   return status;
 }
 
+absl::Status CudaEngine::CheckReady() {
+  LENET_RETURN_IF_ERROR(CheckGroup());
+  return CheckIdle(in_flight());
+}
+
 void CudaEngine::TearDown() {
   if (rank_->communicator != nullptr) {
     rank_->communicator->Abort([this] {
@@ -215,36 +220,31 @@ absl::Status CudaEngine::CopyOut(std::span<float> values, const float* device) {
 }
 
 absl::Status CudaEngine::DoWriteParameters(std::span<const float> flat) {
-  LENET_RETURN_IF_ERROR(CheckGroup());
-  LENET_RETURN_IF_ERROR(CheckIdle(in_flight()));
+  LENET_RETURN_IF_ERROR(CheckReady());
   LENET_RETURN_IF_ERROR(CheckSize("parameters", flat.size(), flat_));
   return CopyIn(parameters(), flat);
 }
 
 absl::Status CudaEngine::DoReadParameters(std::span<float> flat) {
-  LENET_RETURN_IF_ERROR(CheckGroup());
-  LENET_RETURN_IF_ERROR(CheckIdle(in_flight()));
+  LENET_RETURN_IF_ERROR(CheckReady());
   LENET_RETURN_IF_ERROR(CheckSize("parameters", flat.size(), flat_));
   return CopyOut(flat, parameters());
 }
 
 absl::Status CudaEngine::DoWriteState(std::span<const float> values) {
-  LENET_RETURN_IF_ERROR(CheckGroup());
-  LENET_RETURN_IF_ERROR(CheckIdle(in_flight()));
+  LENET_RETURN_IF_ERROR(CheckReady());
   LENET_RETURN_IF_ERROR(CheckSize("optimiser state", values.size(), slots_ * flat_));
   return CopyIn(state(), values);
 }
 
 absl::Status CudaEngine::DoReadState(std::span<float> values) {
-  LENET_RETURN_IF_ERROR(CheckGroup());
-  LENET_RETURN_IF_ERROR(CheckIdle(in_flight()));
+  LENET_RETURN_IF_ERROR(CheckReady());
   LENET_RETURN_IF_ERROR(CheckSize("optimiser state", values.size(), slots_ * flat_));
   return CopyOut(values, state());
 }
 
 absl::Status CudaEngine::DoBroadcast() {
-  LENET_RETURN_IF_ERROR(CheckGroup());
-  LENET_RETURN_IF_ERROR(CheckIdle(in_flight()));
+  LENET_RETURN_IF_ERROR(CheckReady());
   if (rank_->communicator == nullptr) return absl::OkStatus();
   LENET_RETURN_IF_ERROR(group_->Barrier());
   LENET_RETURN_IF_ERROR(
@@ -337,8 +337,7 @@ absl::Status CudaEngine::Capture(int steps, GraphExec& made) {
 }
 
 absl::Status CudaEngine::DoWarmUp() {
-  LENET_RETURN_IF_ERROR(CheckGroup());
-  LENET_RETURN_IF_ERROR(CheckIdle(in_flight()));
+  LENET_RETURN_IF_ERROR(CheckReady());
   {
     DeviceArray<float> saved;
     LENET_RETURN_IF_ERROR(saved.Allocate(place_, parameters_and_state_.count()));
@@ -413,8 +412,7 @@ absl::Status CudaEngine::DoWait(std::span<float> losses) {
 }
 
 absl::StatusOr<EvalResult> CudaEngine::DoEvaluate(SplitKind split, int64_t begin, int64_t end) {
-  LENET_RETURN_IF_ERROR(CheckGroup());
-  LENET_RETURN_IF_ERROR(CheckIdle(in_flight()));
+  LENET_RETURN_IF_ERROR(CheckReady());
   const bool train = split == SplitKind::kTrain;
   LENET_RETURN_IF_ERROR(CheckEvaluation(train ? dataset_->train : dataset_->test, begin, end));
   EvalResult result;
@@ -438,8 +436,7 @@ absl::StatusOr<EvalResult> CudaEngine::DoEvaluate(SplitKind split, int64_t begin
 
 absl::Status CudaEngine::DoGradient(std::span<const uint32_t> indices, std::span<float> logits, std::span<float> losses,
                                     std::span<float> gradient) {
-  LENET_RETURN_IF_ERROR(CheckGroup());
-  LENET_RETURN_IF_ERROR(CheckIdle(in_flight()));
+  LENET_RETURN_IF_ERROR(CheckReady());
   LENET_RETURN_IF_ERROR(CheckGradient(net_, dataset_->train, batch_, indices, logits, losses, gradient));
   std::memcpy(chunks_[0].indices(), indices.data(), indices.size_bytes());
   LENET_CUDA_RETURN_IF_ERROR(place_, cudaMemcpyAsync(chunk_indices(), chunks_[0].indices(), indices.size_bytes(),

@@ -97,6 +97,8 @@ class CudaEngine : public Engine {
 
   // ABORTED, and the communicator torn down, if the group is aborted.
   absl::Status CheckGroup();
+  // That, and that no chunk is in flight.
+  absl::Status CheckReady();
   void TearDown();
   // Until all that is queued on the main stream now is done.
   absl::Status Drain();
