@@ -411,7 +411,7 @@ absl::StatusOr<v1::Job> SqliteStore::FindByRequestId(absl::string_view request_i
 absl::StatusOr<JobPage> SqliteStore::ListJobs(const JobQuery& query) const {
   LENET_RETURN_IF_ERROR(CheckPageToken(query));
   MutexLock lock(&read_mutex_);
-  const absl::Cleanup reset = [&statement = reader_.jobs] { statement.Reset(); };
+  const absl::Cleanup reset = [statement = &reader_.jobs] { statement->Reset(); };
   JobPage page;
   int64_t bytes = 0;
   // Above every id, which are letters and digits.
@@ -433,7 +433,7 @@ absl::StatusOr<JobPage> SqliteStore::ListJobs(const JobQuery& query) const {
 
 absl::StatusOr<ChangePage> SqliteStore::ListChanges(uint64_t after, int limit, int64_t max_bytes) const {
   MutexLock lock(&read_mutex_);
-  const absl::Cleanup reset = [&statement = reader_.changes] { statement.Reset(); };
+  const absl::Cleanup reset = [statement = &reader_.changes] { statement->Reset(); };
   ChangePage page = {.revision = after};
   int64_t bytes = 0;
   reader_.changes.Bind(1, static_cast<int64_t>(after));
@@ -480,7 +480,7 @@ absl::StatusOr<RecordPage> SqliteStore::ReadRecords(absl::string_view id, uint64
 absl::StatusOr<RecordPage> SqliteStore::ReadRecordsInView(absl::string_view id, uint64_t from_sequence,
                                                           int64_t max_bytes) const {
   LENET_ASSIGN_OR_RETURN(const Row row, Look(id));
-  const absl::Cleanup reset = [&statement = reader_.batches] { statement.Reset(); };
+  const absl::Cleanup reset = [statement = &reader_.batches] { statement->Reset(); };
   RecordPage page;
   page.last_sequence = row.job.last_sequence();
   page.first_sequence = static_cast<uint64_t>(row.first_sequence);
