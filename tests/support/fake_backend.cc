@@ -91,9 +91,13 @@ class FakeEngine : public Engine {
     LENET_RETURN_IF_ERROR(group_->Pause(group_->script_.evaluate_time));
     if (group_->script_.on_evaluate) group_->script_.on_evaluate(rank_, begin, end);
     EvalResult result;
+    const FakeScript& script = group_->script_;
+    const double share = script.accuracy ? script.accuracy(next_step_.value_or(script.first_step)) : 0;
     for (int64_t i = begin; i < end; ++i) {
       ++result.count;
-      if (i % 2 == 0) ++result.correct;
+      const bool correct =
+          script.accuracy ? static_cast<double>(i) < share * static_cast<double>(images.count) : i % 2 == 0;
+      if (correct) ++result.correct;
       result.loss_sum += 0.5;
     }
     return result;

@@ -47,11 +47,14 @@ struct FakeScript {
   std::function<void(int rank, const StepChunk& chunk)> on_enqueue;  // on the rank's thread
   std::function<void(int rank, int64_t begin, int64_t end)> on_evaluate;
   std::function<void()> on_hang;
+  // The share of the images that evaluation finds correct after so many steps; without it, those of an even index.
+  std::function<double(int64_t steps)> accuracy;
+  int64_t first_step = 0;  // steps done before the group's training, for `accuracy`
 };
 
 // The parameters depend on every index, every learning rate and their order: each step adds to all of them the mean
-// over the ranks of a number drawn from its indices, times the rate. Losses are in (0, 3). Evaluation finds every image
-// of an even index correct, with loss 0.5.
+// over the ranks of a number drawn from its indices, times the rate. Losses are in (0, 3). Evaluation gives each image
+// the loss 0.5.
 class FakeGroup : public RankGroup {
  public:
   FakeGroup(std::vector<int> device_ids, FakeScript script);

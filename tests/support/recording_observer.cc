@@ -69,6 +69,14 @@ void RecordingObserver::OnWarning(absl::string_view message) {
   recording_.warnings.push_back(std::string(message));
 }
 
+void RecordingObserver::OnRanksStuck(const std::string& message) {
+  {
+    MutexLock lock(&mutex_);
+    recording_.stuck.push_back(message);
+  }
+  if (after_stuck) after_stuck();
+}
+
 void RecordingObserver::CheckCaller(int rank, absl::string_view call) {
   std::optional<std::thread::id>& thread = threads_[static_cast<size_t>(rank)];
   if (!thread) thread = std::this_thread::get_id();

@@ -23,6 +23,7 @@ struct Recording {
   std::vector<Evaluation> evaluations;
   std::vector<CheckpointSaved> checkpoints;
   std::vector<std::string> warnings;
+  std::vector<std::string> stuck;
   std::vector<std::string> violations;  // of the contract
 };
 
@@ -33,6 +34,8 @@ class RecordingObserver : public TrainObserver {
 
   // Called outside the lock after each OnSteps with the steps that the rank has done.
   std::function<void(int rank, int64_t steps)> after_steps;
+  // Called outside the lock after each OnRanksStuck.
+  std::function<void()> after_stuck;
 
   Recording Get() const ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -42,6 +45,7 @@ class RecordingObserver : public TrainObserver {
   void OnEvaluation(const Evaluation& evaluation) override;
   void OnCheckpoint(const CheckpointSaved& saved) override;
   void OnWarning(absl::string_view message) override;
+  void OnRanksStuck(const std::string& message) override;
 
  private:
   void CheckCaller(int rank, absl::string_view call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -62,11 +62,26 @@ absl::StatusOr<std::unique_ptr<RankGroup>> ScriptedBackend::NewGroup(std::span<c
 ServerUnderTest::ServerUnderTest(ServerUnderTestOptions options)
     : backend_(options.devices, options.script, options.oversubscribable),
       catalog_({temp_.path() / "data"}),
-      store_(options.store) {
+      store_(options.store),
+      manager_options_(options.manager) {
   WriteDatasets(temp_.path() / "data");
-  options.manager.checkpoint_root = temp_.path() / "jobs";
-  manager_ = std::make_unique<JobManager>(options.manager, &backend_, &catalog_, &store_);
+  manager_options_.checkpoint_root = temp_.path() / "jobs";
+  manager_ = std::make_unique<JobManager>(manager_options_, &backend_, &catalog_, &store_);
   if (options.serve) manager_->Serve();
+}
+
+void ServerUnderTest::Drain() {
+  manager_->BeginDrain();
+  EXPECT_TRUE(manager_->WaitIdle(std::chrono::steady_clock::now() + kPatience));
+  manager_.reset();
+}
+
+void ServerUnderTest::Restart(bool running_go_on) {
+  if (manager_ != nullptr) Drain();
+  manager_ = std::make_unique<JobManager>(manager_options_, &backend_, &catalog_, &store_);
+  const absl::Status recovered = manager_->Recover(running_go_on);
+  EXPECT_TRUE(recovered.ok()) << recovered;
+  manager_->Serve();
 }
 
 v1::StartRequest ServerUnderTest::Request(int64_t max_steps, int ranks) {

@@ -51,6 +51,8 @@ class ScriptedBackend : public Backend {
   std::vector<std::pair<std::string, std::string>> versions() const override { return {{"fakelib", "1.0"}}; }
   bool supports(Precision precision) const override { return precision == Precision::kFp32; }
   bool oversubscribable() const override { return oversubscribable_; }
+  bool failures_last() const override { return failures_last_; }
+  void set_failures_last(bool last) { failures_last_ = last; }
   absl::StatusOr<std::unique_ptr<RankGroup>> NewGroup(std::span<const int> device_ids) override;
 
   int groups_made() const { return groups_made_; }
@@ -60,6 +62,7 @@ class ScriptedBackend : public Backend {
   const bool oversubscribable_;
   std::vector<DeviceInfo> devices_;
   std::atomic<int> groups_made_{0};
+  std::atomic<bool> failures_last_{false};
 };
 
 struct ServerUnderTestOptions {
@@ -84,6 +87,10 @@ class ServerUnderTest {
   std::filesystem::path folder() const { return temp_.path(); }
   // Ends the manager as its destructor does.
   void DestroyManager() { manager_.reset(); }
+  // Ends the manager as a server that shuts down does.
+  void Drain();
+  // A new manager on what the old one, which is drained, has left in the store.
+  void Restart(bool running_go_on = true);
 
   // On the data set "small", batch 16; steps 0: runs until it is stopped (with a step time that the script gives).
   static v1::StartRequest Request(int64_t max_steps, int ranks = 1);
@@ -100,6 +107,7 @@ class ServerUnderTest {
   ScriptedBackend backend_;
   DatasetCatalog catalog_;
   FailingStore store_;
+  JobManagerOptions manager_options_;
   std::unique_ptr<JobManager> manager_;
 };
 

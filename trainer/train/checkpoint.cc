@@ -5,6 +5,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -17,6 +18,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the file's tensors are little-endian");
 
 constexpr char kChecksumKey[] = "weights_checksum";
+constexpr char kStatePrefix[] = "optimizer/";
 
 // A tensor of the file and the flat buffer that it is a part of.
 struct Slot {
@@ -30,7 +32,7 @@ std::vector<Slot> Slots(const Net& net, const OptimizerSpec& optimizer) {
   for (const Parameter& parameter : net.parameters()) slots.push_back({parameter.name, &parameter, parameter.offset});
   for (int s = 0; s < StateSlots(optimizer); ++s) {
     for (const Parameter& parameter : net.parameters()) {
-      slots.push_back({absl::StrCat("optimizer/", StateSlotName(optimizer, s), "/", parameter.name), &parameter,
+      slots.push_back({absl::StrCat(kStatePrefix, StateSlotName(optimizer, s), "/", parameter.name), &parameter,
                        (s + 1) * net.flat_size() + parameter.offset});
     }
   }
@@ -41,14 +43,60 @@ std::string Hex(uint64_t value) { return absl::StrCat(absl::Hex(value, absl::kZe
 
 std::string ShapeText(const std::vector<int64_t>& shape) { return absl::StrCat("[", absl::StrJoin(shape, ","), "]"); }
 
-absl::StatusOr<int64_t> Counter(const TensorFile& file, const std::filesystem::path& path, const std::string& key) {
+absl::StatusOr<int64_t> Counter(const TensorFile& file, const std::string& name, const std::string& key) {
   const auto found = file.metadata.find(key);
   int64_t value = 0;
   if (found == file.metadata.end() || !absl::SimpleAtoi(found->second, &value) || value < 0) {
-    return absl::DataLossError(absl::StrCat(path.string(), ": metadata ", key, " = \"",
+    return absl::DataLossError(absl::StrCat(name, ": metadata ", key, " = \"",
                                             found == file.metadata.end() ? "" : found->second, "\": must be a count"));
   }
   return value;
+}
+
+// Moves the net's parameters and the optimiser's state out of the file.
+absl::Status TakeTensors(const std::string& name, const Net& net, const OptimizerSpec& optimizer, TensorFile* file,
+                         Checkpoint* checkpoint) {
+  const size_t flat_size = static_cast<size_t>(net.flat_size());
+  checkpoint->parameters.resize(flat_size);
+  checkpoint->state.resize(static_cast<size_t>(StateSlots(optimizer)) * flat_size);
+  for (const Slot& slot : Slots(net, optimizer)) {
+    const auto found = file->tensors.find(slot.name);
+    if (found == file->tensors.end()) {
+      return absl::FailedPreconditionError(absl::StrCat(name, ": has no tensor ", slot.name));
+    }
+    const Tensor& tensor = found->second;
+    if (tensor.dtype != DType::kF32 || tensor.shape != slot.parameter->shape) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(name, ": tensor ", slot.name, ": ", tensor.dtype == DType::kF32 ? "shape " : "not F32, shape ",
+                       ShapeText(tensor.shape), ": must be F32 of ", ShapeText(slot.parameter->shape)));
+    }
+    float* values = slot.offset < net.flat_size() ? checkpoint->parameters.data() + slot.offset
+                                                  : checkpoint->state.data() + (slot.offset - net.flat_size());
+    std::memcpy(values, tensor.data.data(), tensor.data.size());
+    file->tensors.erase(found);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Surplus(const TensorFile& file, const std::string& name) {
+  return absl::FailedPreconditionError(
+      absl::StrCat(name, ": tensor ", file.tensors.begin()->first, " belongs to another net or optimizer"));
+}
+
+absl::StatusOr<Checkpoint> TakeApart(TensorFile file, const std::string& name, const Net& net,
+                                     const OptimizerSpec& optimizer) {
+  Checkpoint checkpoint;
+  LENET_ASSIGN_OR_RETURN(checkpoint.step, Counter(file, name, "step"));
+  LENET_ASSIGN_OR_RETURN(checkpoint.epoch, Counter(file, name, "epoch"));
+  LENET_RETURN_IF_ERROR(TakeTensors(name, net, optimizer, &file, &checkpoint));
+  if (!file.tensors.empty()) return Surplus(file, name);
+  const std::string checksum = Hex(WeightsChecksum(net, checkpoint.parameters));
+  if (file.metadata[kChecksumKey] != checksum) {
+    return absl::DataLossError(absl::StrCat(name, ": the weights' checksum is ", checksum, ": must be ",
+                                            file.metadata[kChecksumKey], ", as the metadata says"));
+  }
+  checkpoint.metadata = std::move(file.metadata);
+  return checkpoint;
 }
 
 }  // namespace
@@ -99,41 +147,22 @@ absl::StatusOr<int64_t> SaveCheckpoint(const std::filesystem::path& path, const 
 absl::StatusOr<Checkpoint> LoadCheckpoint(const std::filesystem::path& path, const Net& net,
                                           const OptimizerSpec& optimizer) {
   LENET_ASSIGN_OR_RETURN(TensorFile file, ReadTensorFile(path));
-  Checkpoint checkpoint;
-  LENET_ASSIGN_OR_RETURN(checkpoint.step, Counter(file, path, "step"));
-  LENET_ASSIGN_OR_RETURN(checkpoint.epoch, Counter(file, path, "epoch"));
+  return TakeApart(std::move(file), path.string(), net, optimizer);
+}
 
-  const size_t flat_size = static_cast<size_t>(net.flat_size());
-  checkpoint.parameters.resize(flat_size);
-  checkpoint.state.resize(static_cast<size_t>(StateSlots(optimizer)) * flat_size);
-  const std::vector<Slot> slots = Slots(net, optimizer);
-  for (const Slot& slot : slots) {
-    const auto found = file.tensors.find(slot.name);
-    if (found == file.tensors.end()) {
-      return absl::FailedPreconditionError(absl::StrCat(path.string(), ": has no tensor ", slot.name));
-    }
-    const Tensor& tensor = found->second;
-    if (tensor.dtype != DType::kF32 || tensor.shape != slot.parameter->shape) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          path.string(), ": tensor ", slot.name, ": ", tensor.dtype == DType::kF32 ? "shape " : "not F32, shape ",
-          ShapeText(tensor.shape), ": must be F32 of ", ShapeText(slot.parameter->shape)));
-    }
-    float* values = slot.offset < net.flat_size() ? checkpoint.parameters.data() + slot.offset
-                                                  : checkpoint.state.data() + (slot.offset - net.flat_size());
-    std::memcpy(values, tensor.data.data(), tensor.data.size());
-    file.tensors.erase(found);
-  }
-  if (!file.tensors.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(path.string(), ": tensor ", file.tensors.begin()->first, " belongs to another net or optimizer"));
-  }
-  const std::string checksum = Hex(WeightsChecksum(net, checkpoint.parameters));
-  if (file.metadata[kChecksumKey] != checksum) {
-    return absl::DataLossError(absl::StrCat(path.string(), ": the weights' checksum is ", checksum, ": must be ",
-                                            file.metadata[kChecksumKey], ", as the metadata says"));
-  }
-  checkpoint.metadata = std::move(file.metadata);
-  return checkpoint;
+absl::StatusOr<Checkpoint> ParseCheckpoint(std::span<const std::byte> bytes, const std::string& name, const Net& net,
+                                           const OptimizerSpec& optimizer) {
+  LENET_ASSIGN_OR_RETURN(TensorFile file, ParseTensorFile(bytes, name));
+  return TakeApart(std::move(file), name, net, optimizer);
+}
+
+absl::StatusOr<std::vector<float>> LoadWeights(const std::filesystem::path& path, const Net& net) {
+  LENET_ASSIGN_OR_RETURN(TensorFile file, ReadTensorFile(path));
+  std::erase_if(file.tensors, [](const auto& tensor) { return absl::StartsWith(tensor.first, kStatePrefix); });
+  Checkpoint checkpoint;
+  LENET_RETURN_IF_ERROR(TakeTensors(path.string(), net, OptimizerSpec(), &file, &checkpoint));
+  if (!file.tensors.empty()) return Surplus(file, path.string());
+  return std::move(checkpoint.parameters);
 }
 
 }  // namespace lenet

@@ -3,6 +3,7 @@
 #ifndef LENET_TRAINER_TRAIN_CHECKPOINT_H_
 #define LENET_TRAINER_TRAIN_CHECKPOINT_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -38,6 +39,12 @@ absl::StatusOr<int64_t> SaveCheckpoint(const std::filesystem::path& path, const 
 // it does not fit the net or the optimiser.
 absl::StatusOr<Checkpoint> LoadCheckpoint(const std::filesystem::path& path, const Net& net,
                                           const OptimizerSpec& optimizer);
+// The same from a file's bytes; `name` is what errors call it.
+absl::StatusOr<Checkpoint> ParseCheckpoint(std::span<const std::byte> bytes, const std::string& name, const Net& net,
+                                           const OptimizerSpec& optimizer);
+
+// The parameters alone, whatever the optimiser: [flat_size]. Asks for no metadata. Errors as LoadCheckpoint.
+absl::StatusOr<std::vector<float>> LoadWeights(const std::filesystem::path& path, const Net& net);
 
 }  // namespace lenet
 

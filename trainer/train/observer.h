@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -11,14 +12,14 @@
 
 namespace lenet {
 
-// Of an epoch that has ended, or that max_steps has cut short; one in which a stop came is not reported. After a resume
-// in its midst: of the steps since.
+// Of an epoch that has ended, or that max_steps or max_duration has cut short; one in which a stop came is not
+// reported. After a resume in its midst: of the steps since.
 struct EpochSummary {
   int64_t epoch = 0;             // from 1
   int64_t last_step = 0;         // steps done in the job when it ended
   double mean_loss = 0;          // over all ranks and steps of the epoch
   double learning_rate = 0;      // of its last step
-  double seconds = 0;            // wall clock, evaluation left out
+  double seconds = 0;            // wall clock, evaluation and saves left out
   double images_per_second = 0;  // all ranks together
   int64_t images = 0;            // trained on
   int64_t dropped_images = 0;    // of the training set, not visited in this epoch
@@ -40,12 +41,13 @@ struct CheckpointSaved {
   int64_t epoch = 0;
   std::filesystem::path path;
   int64_t bytes = 0;
-  uint64_t weights_checksum = 0;  // equal on all ranks
+  uint64_t weights_checksum = 0;   // equal on all ranks
+  std::optional<double> accuracy;  // of an evaluation made at this very step
 };
 
 // Calls come from the rank threads: OnSteps from each rank's own, in the order of its steps; the others from rank 0's,
-// after every OnSteps of the steps that they speak of, of all ranks. Implementations return quickly, never block on a
-// reader, and must not throw.
+// after every OnSteps of the steps that they speak of, of all ranks; OnRanksStuck from the thread of Train().
+// Implementations return quickly, never block on a reader, and must not throw.
 class TrainObserver {
  public:
   virtual ~TrainObserver() = default;
@@ -58,6 +60,9 @@ class TrainObserver {
   virtual void OnEvaluation(const Evaluation& evaluation) = 0;
   virtual void OnCheckpoint(const CheckpointSaved& saved) = 0;
   virtual void OnWarning(absl::string_view message) = 0;
+  // Once, if ranks have not ended TrainJob::join_timeout after an abort. Train() goes on waiting for them, maybe for
+  // ever: all that is left is to end the process.
+  virtual void OnRanksStuck(const std::string& message) = 0;
 };
 
 }  // namespace lenet

@@ -37,6 +37,7 @@ RankWorker::RankWorker(RunState* run, int rank)
       rank_(rank),
       plan_(run->plan()),
       sampler_(plan_.spec.seed, run->job().dataset->train.count, plan_.ranks, plan_.batch_size),
+      early_end_(plan_.spec, plan_.steps_per_epoch),
       steps_(run->first_step()),
       epoch_first_step_(steps_) {}
 
@@ -50,29 +51,34 @@ void RankWorker::Run() {
     status = absl::InternalError(error.what());
   }
   if (!status.ok()) {
-    run_->Fail({.rank = rank_, .step = steps_, .phase = phase_, .status = status});
+    run_->Fail({.rank = rank_, .step = steps_, .phase = std::string(PhaseName(phase_)), .status = status});
     run_->Abort(absl::StrCat("rank ", rank_, " failed"));
   }
   engine_.reset();
+  EnterPhase(Phase::kEnded);
 }
 
 absl::Status RankWorker::Train() {
   LENET_RETURN_IF_ERROR(Start());
   LENET_RETURN_IF_ERROR(Steps());
-  return Finish();
+  return over_ ? absl::OkStatus() : Finish();
 }
 
 absl::Status RankWorker::Start() {
+  if (const std::optional<Checkpoint>& resume = run_->job().resume) {
+    LENET_RETURN_IF_ERROR(early_end_.Restore(resume->step, resume->metadata));
+  }
   const EngineOptions options = {.net = &run_->net(),
                                  .dataset = run_->job().dataset,
                                  .batch_size = plan_.batch_size,
                                  .optimizer = plan_.spec.optimizer,
                                  .clip_norm = plan_.spec.clip_norm,
                                  .precision = plan_.spec.precision};
+  LENET_RETURN_IF_ERROR(Fault(FaultPoint::kEngine, 0, 0));
   LENET_ASSIGN_OR_RETURN(engine_, run_->group()->NewEngine(rank_, options));
   LENET_RETURN_IF_ERROR(Meet({}).status());
 
-  phase_ = "broadcast";
+  EnterPhase(Phase::kBroadcast);
   if (rank_ == 0) {
     if (const std::optional<Checkpoint>& resume = run_->job().resume) {
       LENET_RETURN_IF_ERROR(engine_->WriteParameters(resume->parameters));
@@ -86,7 +92,7 @@ absl::Status RankWorker::Start() {
   LENET_RETURN_IF_ERROR(engine_->Broadcast());
   if (stop_ != StopMode::kNone) return absl::OkStatus();
 
-  phase_ = "warm-up";
+  EnterPhase(Phase::kWarmUp);
   LENET_RETURN_IF_ERROR(engine_->WarmUp());
   LENET_RETURN_IF_ERROR(Meet({}).status());
   if (rank_ == 0) run_->observer()->OnRunning(engine_->name());
@@ -94,20 +100,36 @@ absl::Status RankWorker::Start() {
 }
 
 absl::Status RankWorker::Steps() {
-  phase_ = "step";
-  while (true) {
+  EnterPhase(Phase::kStep);
+  LENET_RETURN_IF_ERROR(CatchUp());
+  while (end_reason_.empty() && !over_) {
     const Chunk chunk = run_->chunks().Next(rank_, run_->halted());
     if (chunk.count > 0) LENET_RETURN_IF_ERROR(Enqueue(chunk));
     // The first chunk of a run is waited for alone, so that its losses come at once.
-    const bool drain = chunk.count == 0 || chunk.ends_epoch || chunk.first_step == run_->first_step();
-    const size_t left = drain ? 0 : Engine::kMaxChunksInFlight - 1;
-    while (in_flight_.size() > left) LENET_RETURN_IF_ERROR(WaitOldest());
-    if (chunk.count == 0) return absl::OkStatus();
-    if (chunk.ends_epoch) LENET_RETURN_IF_ERROR(EndEpoch());
+    const bool drain = chunk.count == 0 || chunk.ends_epoch || chunk.saves || chunk.first_step == run_->first_step();
+    LENET_RETURN_IF_ERROR(Drain(drain ? 0 : Engine::kMaxChunksInFlight - 1));
+    if (chunk.out_of_time) end_reason_ = absl::StrCat("max_duration of ", plan_.spec.max_duration, " s reached");
+    if (chunk.ends_epoch || (chunk.out_of_time && steps_ > epoch_first_step_)) LENET_RETURN_IF_ERROR(EndEpoch());
+    if (chunk.count == 0) break;
+    if (chunk.saves && end_reason_.empty()) LENET_RETURN_IF_ERROR(SaveAndGoOn());
   }
+  return absl::OkStatus();
+}
+
+// What an earlier run left undone at this step: the epoch's evaluation, or the end that it brought.
+absl::Status RankWorker::CatchUp() {
+  if (steps_ == plan_.total_steps || stop_ != StopMode::kNone) return absl::OkStatus();
+  if (early_end_.due(steps_)) LENET_RETURN_IF_ERROR(Evaluate().status());
+  end_reason_ = early_end_.Reason(steps_);
+  return absl::OkStatus();
 }
 
 absl::Status RankWorker::Enqueue(const Chunk& chunk) {
+  if (const FaultInjector* faults = run_->job().faults) {
+    const int64_t step = chunk.first_step + 1;
+    if (faults->NextStep(step - 1) == step) LENET_RETURN_IF_ERROR(Drain(0));
+    LENET_RETURN_IF_ERROR(Fault(FaultPoint::kChunk, step, chunk.count));
+  }
   if (in_flight_.empty()) last_wait_ = Clock::now();
   if (chunk.first_step == epoch_first_step_) epoch_start_ = last_wait_;
   const size_t batch = static_cast<size_t>(plan_.batch_size);
@@ -122,9 +144,15 @@ absl::Status RankWorker::Enqueue(const Chunk& chunk) {
                                                   plan_.total_steps, plan_.steps_per_epoch));
   }
   in_flight_.push_back(chunk);
+  run_->Queued(rank_, chunk.first_step + chunk.count);
   return engine_->Enqueue({.first_step = chunk.first_step,
                            .indices = std::span(indices_).first(count * batch),
                            .learning_rates = std::span(rates_).first(count)});
+}
+
+absl::Status RankWorker::Drain(size_t left) {
+  while (in_flight_.size() > left) LENET_RETURN_IF_ERROR(WaitOldest());
+  return absl::OkStatus();
 }
 
 absl::Status RankWorker::WaitOldest() {
@@ -171,14 +199,15 @@ absl::Status RankWorker::EndEpoch() {
   epoch_first_step_ = steps_;
   epoch_loss_ = 0;
 
-  const int every = plan_.spec.evaluate_every_epochs;
-  const bool due = every > 0 && epoch % every == 0 && steps_ < plan_.total_steps;
+  const bool due = early_end_.due(steps_) && steps_ < plan_.total_steps;
   if (!due || stop_ != StopMode::kNone || Diverged()) return absl::OkStatus();
-  return Evaluate().status();
+  LENET_RETURN_IF_ERROR(Evaluate().status());
+  end_reason_ = early_end_.Reason(steps_);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<bool> RankWorker::Evaluate() {
-  phase_ = "evaluation";
+  EnterPhase(Phase::kEvaluation);
   const Clock::time_point start = Clock::now();
   const int64_t images = run_->job().dataset->test.count;
   const int64_t end = (rank_ + 1) * images / plan_.ranks;
@@ -196,9 +225,8 @@ absl::StatusOr<bool> RankWorker::Evaluate() {
     report.evaluated.loss_sum += part.loss_sum;
   }
   LENET_ASSIGN_OR_RETURN(const std::span<const RankReport> reports, Meet(report));
-  phase_ = "step";
+  EnterPhase(Phase::kStep);
   if (std::any_of(reports.begin(), reports.end(), [](const RankReport& r) { return r.cut_short; })) return false;
-  if (rank_ != 0) return true;
 
   Evaluation evaluation = {.epoch = (steps_ + plan_.steps_per_epoch - 1) / plan_.steps_per_epoch, .step = steps_};
   double loss_sum = 0;
@@ -209,9 +237,28 @@ absl::StatusOr<bool> RankWorker::Evaluate() {
   }
   evaluation.mean_loss = evaluation.count > 0 ? loss_sum / static_cast<double>(evaluation.count) : 0;
   evaluation.seconds = Seconds(Clock::now() - start);
+  evaluated_step_ = steps_;
+  early_end_.Add(steps_, evaluation.accuracy());
+  if (rank_ != 0) return true;
   run_->result.evaluation = evaluation;
   run_->observer()->OnEvaluation(evaluation);
   return true;
+}
+
+absl::Status RankWorker::SaveAndGoOn() {
+  const Clock::time_point start = Clock::now();
+  LENET_RETURN_IF_ERROR(Meet({}).status());
+  WarnOfBadLoss();
+  // The next chunk is the end then, and Finish decides what is saved.
+  if (stop_ != StopMode::kNone || Diverged()) return absl::OkStatus();
+  LENET_ASSIGN_OR_RETURN(std::optional<Snapshot> snapshot, TakeSnapshot(/*with_state=*/true));
+  if (snapshot && rank_ == 0) {
+    Save(*std::move(snapshot)).IgnoreError();
+    run_->chunks().Saved();
+    epoch_start_ += Clock::now() - start;
+  }
+  EnterPhase(Phase::kStep);
+  return absl::OkStatus();
 }
 
 absl::Status RankWorker::Finish() {
@@ -222,7 +269,7 @@ absl::Status RankWorker::Finish() {
     if (rank_ == 0 && bad) {
       run_->Fail({.rank = bad->rank,
                   .step = bad->step,
-                  .phase = phase_,
+                  .phase = std::string(PhaseName(phase_)),
                   .status = absl::FailedPreconditionError(absl::StrCat("rank ", bad->rank, ": the loss of step ",
                                                                        bad->step, " is ", ShowBad(bad->value),
                                                                        ": must be finite (nan_policy is stop)"))});
@@ -230,8 +277,8 @@ absl::Status RankWorker::Finish() {
     return absl::OkStatus();
   }
 
-  bool completed = steps_ == plan_.total_steps && stop_ == StopMode::kNone;
-  if (completed) {
+  bool completed = (steps_ == plan_.total_steps || !end_reason_.empty()) && stop_ == StopMode::kNone;
+  if (completed && evaluated_step_ != steps_) {
     LENET_ASSIGN_OR_RETURN(completed, Evaluate());
   }
   if (!completed && stop_ == StopMode::kAbort) {
@@ -239,39 +286,52 @@ absl::Status RankWorker::Finish() {
     return absl::OkStatus();
   }
 
-  phase_ = "checkpoint";
-  Checkpoint checkpoint = {.step = steps_, .epoch = steps_ / plan_.steps_per_epoch};
+  const bool saves =
+      !run_->job().checkpoint_folder.empty() && (completed || steps_ > run_->first_step()) && saved_step_ != steps_;
+  LENET_ASSIGN_OR_RETURN(std::optional<Snapshot> snapshot, TakeSnapshot(saves));
+  if (!snapshot || rank_ != 0) return absl::OkStatus();
+  // From here on nothing of the engine is needed, so an abort comes too late.
+  TrainResult& result = run_->result;
+  result.rank_checksums = snapshot->checksums;
+  result.end = completed ? TrainEnd::kCompleted : TrainEnd::kStopped;
+  if (completed) result.early_end = end_reason_;
+  if (saves) result.save = Save(*std::move(snapshot));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<RankWorker::Snapshot>> RankWorker::TakeSnapshot(bool with_state) {
+  EnterPhase(Phase::kCheckpoint);
+  Snapshot snapshot = {.checkpoint = {.step = steps_, .epoch = steps_ / plan_.steps_per_epoch}};
+  Checkpoint& checkpoint = snapshot.checkpoint;
   checkpoint.parameters.resize(static_cast<size_t>(run_->net().flat_size()));
   LENET_RETURN_IF_ERROR(engine_->ReadParameters(checkpoint.parameters));
   const uint64_t checksum = WeightsChecksum(run_->net(), checkpoint.parameters);
   LENET_ASSIGN_OR_RETURN(const std::span<const RankReport> reports, Meet({.checksum = checksum}));
-  if (rank_ != 0) return absl::OkStatus();
 
   std::vector<int> others;
-  for (int r = 0; r < plan_.ranks; ++r) {
-    run_->result.rank_checksums.push_back(reports[static_cast<size_t>(r)].checksum);
-    if (run_->result.rank_checksums.back() != checksum) others.push_back(r);
+  for (const RankReport& report : reports) {
+    if (report.checksum != reports[0].checksum) others.push_back(static_cast<int>(snapshot.checksums.size()));
+    snapshot.checksums.push_back(report.checksum);
   }
   if (!others.empty()) {
+    over_ = true;
+    if (rank_ != 0) return std::nullopt;
     run_->Fail({.rank = others.front(),
                 .step = steps_,
-                .phase = phase_,
+                .phase = std::string(PhaseName(phase_)),
                 .status = absl::InternalError(absl::StrCat("after step ", steps_, " the weights of rank ",
                                                            absl::StrJoin(others, ", "), " differ from rank 0's"))});
-    return absl::OkStatus();
+    return std::nullopt;
   }
-  const bool saves = !run_->job().checkpoint_folder.empty() && (completed || steps_ > run_->first_step());
-  if (saves) {
+  if (with_state && rank_ == 0) {
     checkpoint.state.resize(static_cast<size_t>(StateSlots(plan_.spec.optimizer)) * checkpoint.parameters.size());
     if (!checkpoint.state.empty()) LENET_RETURN_IF_ERROR(engine_->ReadState(checkpoint.state));
   }
-  // From here on nothing of the engine is needed, so an abort comes too late.
-  run_->result.end = completed ? TrainEnd::kCompleted : TrainEnd::kStopped;
-  if (saves) Save(std::move(checkpoint), checksum);
-  return absl::OkStatus();
+  return snapshot;
 }
 
-void RankWorker::Save(Checkpoint checkpoint, uint64_t checksum) {
+absl::Status RankWorker::Save(Snapshot snapshot) {
+  Checkpoint& checkpoint = snapshot.checkpoint;
   std::map<std::string, std::string>& metadata = checkpoint.metadata;
   metadata = run_->job().environment;
   metadata["spec"] = TrainSpecJson(plan_.spec);
@@ -281,23 +341,30 @@ void RankWorker::Save(Checkpoint checkpoint, uint64_t checksum) {
   metadata["global_batch_size"] = absl::StrCat(plan_.global_batch_size);
   metadata["steps_per_epoch"] = absl::StrCat(plan_.steps_per_epoch);
   metadata["total_steps"] = absl::StrCat(plan_.total_steps);
+  early_end_.Store(checkpoint.step, &metadata);
 
-  const std::filesystem::path& folder = run_->job().checkpoint_folder;
-  const std::filesystem::path path = folder / absl::StrFormat("step-%010d.safetensors", checkpoint.step);
-  const absl::Status made = MakeFolders(folder);
-  const absl::StatusOr<int64_t> bytes =
-      made.ok() ? SaveCheckpoint(path, run_->net(), plan_.spec.optimizer, checkpoint) : made;
+  const std::filesystem::path path =
+      run_->job().checkpoint_folder / absl::StrFormat("step-%010d.safetensors", checkpoint.step);
+  const absl::StatusOr<int64_t> bytes = WriteCheckpoint(path, checkpoint);
   if (!bytes.ok()) {
-    run_->result.save = bytes.status();
-    run_->observer()->OnWarning(
-        absl::StrCat("the checkpoint of step ", checkpoint.step, " was not saved: ", bytes.status().message()));
-    return;
+    run_->observer()->OnWarning(absl::StrCat("the checkpoint of step ", checkpoint.step,
+                                             " was not saved: ", path.string(), ": ", bytes.status().message()));
+    return bytes.status();
   }
+  saved_step_ = checkpoint.step;
   run_->observer()->OnCheckpoint({.step = checkpoint.step,
                                   .epoch = checkpoint.epoch,
                                   .path = path,
                                   .bytes = *bytes,
-                                  .weights_checksum = checksum});
+                                  .weights_checksum = snapshot.checksums.front(),
+                                  .accuracy = early_end_.accuracy(checkpoint.step)});
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> RankWorker::WriteCheckpoint(const std::filesystem::path& path, const Checkpoint& checkpoint) {
+  LENET_RETURN_IF_ERROR(Fault(FaultPoint::kSave, checkpoint.step, 0));
+  LENET_RETURN_IF_ERROR(MakeFolders(path.parent_path()));
+  return SaveCheckpoint(path, run_->net(), plan_.spec.optimizer, checkpoint);
 }
 
 bool RankWorker::Diverged() const {
@@ -311,6 +378,17 @@ void RankWorker::WarnOfBadLoss() {
   warned_ = true;
   run_->observer()->OnWarning(absl::StrCat("rank ", bad->rank, ": the loss of step ", bad->step, " is ",
                                            ShowBad(bad->value), "; training goes on (nan_policy is continue)"));
+}
+
+void RankWorker::EnterPhase(Phase phase) {
+  phase_ = phase;
+  run_->EnterPhase(rank_, phase);
+}
+
+absl::Status RankWorker::Fault(FaultPoint point, int64_t step, int count) {
+  FaultInjector* const faults = run_->job().faults;
+  if (faults == nullptr) return absl::OkStatus();
+  return faults->At({.point = point, .rank = rank_, .step = step, .count = count}, [this] { return run_->aborted(); });
 }
 
 absl::StatusOr<std::span<const RankReport>> RankWorker::Meet(RankReport report) {

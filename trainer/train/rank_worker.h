@@ -7,14 +7,19 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "trainer/backend/backend.h"
 #include "trainer/data/sampler.h"
+#include "trainer/train/checkpoint.h"
+#include "trainer/train/early_end.h"
 #include "trainer/train/run_state.h"
+#include "trainer/train/watchdog.h"
 
 namespace lenet {
 
@@ -33,16 +38,33 @@ class RankWorker {
   absl::Status Train();
   absl::Status Start();
   absl::Status Steps();
+  absl::Status CatchUp();
   absl::Status Enqueue(const Chunk& chunk);
+  // Waits until no more than `left` chunks are in flight.
+  absl::Status Drain(size_t left);
   absl::Status WaitOldest();
   absl::Status EndEpoch();
   // False if a stop cut it short, on any rank.
   absl::StatusOr<bool> Evaluate();
+  absl::Status SaveAndGoOn();
   absl::Status Finish();
-  void Save(Checkpoint checkpoint, uint64_t checksum);
+  // All ranks' checksums, in rank order, and this rank's state, with the optimiser's if it is to be saved. Nothing if
+  // the ranks' weights differ: then the run has failed and is over, on all of them.
+  struct Snapshot {
+    Checkpoint checkpoint;
+    std::vector<uint64_t> checksums;
+  };
+  absl::StatusOr<std::optional<Snapshot>> TakeSnapshot(bool with_state);
+  // What fails is a warning too.
+  absl::Status Save(Snapshot snapshot);
+  absl::StatusOr<int64_t> WriteCheckpoint(const std::filesystem::path& path, const Checkpoint& checkpoint);
   // Whether a bad loss ends the run. All ranks must stand at the same step.
   bool Diverged() const;
   void WarnOfBadLoss();
+
+  void EnterPhase(Phase phase);
+  // The next fault that is due at this point, if the run has an injector.
+  absl::Status Fault(FaultPoint point, int64_t step, int count);
 
   // RunState::Meet with this rank's view of the stop added; `stop_` becomes the strongest of all ranks'.
   absl::StatusOr<std::span<const RankReport>> Meet(RankReport report);
@@ -51,11 +73,16 @@ class RankWorker {
   const int rank_;
   const TrainPlan& plan_;
   const EpochSampler sampler_;
-  const char* phase_ = "init";
+  Phase phase_ = Phase::kInit;
   std::unique_ptr<Engine> engine_;
   int64_t meetings_ = 0;
   StopMode stop_ = StopMode::kNone;  // the same on all ranks
   bool warned_ = false;              // rank 0: of a bad loss
+  EarlyEnd early_end_;               // the same on all ranks, as are the next two
+  std::string end_reason_;           // why no more steps follow, if not the last is done
+  bool over_ = false;                // the run has failed, and the group is sound
+  int64_t evaluated_step_ = -1;      // of this run's last evaluation
+  int64_t saved_step_ = -1;          // rank 0: of this run's last save
 
   int64_t steps_;  // finished
   std::deque<Chunk> in_flight_;

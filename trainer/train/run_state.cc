@@ -7,6 +7,17 @@
 #include "trainer/base/status.h"
 
 namespace lenet {
+namespace {
+
+ChunkRules RulesOf(const TrainJob& job) {
+  const TrainSpec& spec = job.plan.spec;
+  ChunkRules rules = {.faults = job.faults};
+  if (!job.checkpoint_folder.empty()) rules.saves = spec.checkpoints;
+  if (spec.max_duration > 0) rules.max_seconds = spec.max_duration - job.seconds_before;
+  return rules;
+}
+
+}  // namespace
 
 RunState::RunState(const TrainJob& job, const Net& net, RankGroup* group, const StopRequest* stop,
                    TrainObserver* observer)
@@ -16,9 +27,11 @@ RunState::RunState(const TrainJob& job, const Net& net, RankGroup* group, const 
       stop_(stop),
       observer_(observer),
       host_(job.plan.ranks),
-      chunks_(job.plan.ranks, job.resume ? job.resume->step : 0, job.plan.total_steps, job.plan.steps_per_epoch),
-      steps_(static_cast<size_t>(job.plan.ranks), job.resume ? job.resume->step : 0) {
+      chunks_(job.plan.ranks, first_step(), job.plan.total_steps, job.plan.steps_per_epoch, RulesOf(job)),
+      places_(static_cast<size_t>(job.plan.ranks)),
+      steps_(static_cast<size_t>(job.plan.ranks), first_step()) {
   for (std::vector<RankReport>& reports : reports_) reports.resize(static_cast<size_t>(job.plan.ranks));
+  for (Place& place : places_) place.queued = first_step();
 }
 
 // Two sets are enough: a rank that writes into one again has passed the meeting between, to which every other rank came
@@ -56,6 +69,24 @@ void RunState::Fail(RankFailure failure) {
   if (!failure_ || (absl::IsAborted(failure_->status) && !absl::IsAborted(failure.status))) {
     failure_ = std::move(failure);
   }
+}
+
+void RunState::EnterPhase(int rank, Phase phase) {
+  places_[static_cast<size_t>(rank)].phase.store(phase, std::memory_order_relaxed);
+}
+
+void RunState::Queued(int rank, int64_t steps) {
+  places_[static_cast<size_t>(rank)].queued.store(steps, std::memory_order_relaxed);
+}
+
+std::vector<RankPosition> RunState::positions() const {
+  const std::vector<int64_t> finished = rank_steps();
+  std::vector<RankPosition> positions;
+  for (size_t r = 0; r < places_.size(); ++r) {
+    positions.push_back({places_[r].phase.load(std::memory_order_relaxed),
+                         places_[r].queued.load(std::memory_order_relaxed), finished[r]});
+  }
+  return positions;
 }
 
 void RunState::Abort(absl::string_view reason) {

@@ -2,6 +2,7 @@
 #ifndef LENET_TRAINER_TRAIN_RUN_STATE_H_
 #define LENET_TRAINER_TRAIN_RUN_STATE_H_
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -19,6 +20,7 @@
 #include "trainer/train/observer.h"
 #include "trainer/train/stop_request.h"
 #include "trainer/train/trainer.h"
+#include "trainer/train/watchdog.h"
 
 namespace lenet {
 
@@ -67,10 +69,16 @@ class RunState {
   // Keeps the failure if it is the first. An ABORTED that no rank gives a reason for counts as one, but gives way to
   // it.
   void Fail(RankFailure failure) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Where each rank is, for the watchdog. Cheap: a store that orders nothing.
+  void EnterPhase(int rank, Phase phase);
+  void Queued(int rank, int64_t steps);  // of the job
+  std::vector<RankPosition> positions() const ABSL_LOCKS_EXCLUDED(mutex_);
+
   // Wakes all ranks from whatever they wait for; the group is lost.
   void Abort(absl::string_view reason);
   // The same for a stop; what fails from now on is not kept.
   void AbortForStop() ABSL_LOCKS_EXCLUDED(mutex_);
+  bool aborted() const { return group_->aborted(); }
 
   // The threads of ranks that have ended, for the thread that joins them.
   void RankEnded() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -84,6 +92,12 @@ class RunState {
   std::vector<int64_t> rank_steps() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
+  // On its own cache line: each rank writes its own for every chunk.
+  struct alignas(64) Place {
+    std::atomic<Phase> phase{Phase::kInit};
+    std::atomic<int64_t> queued{0};
+  };
+
   const TrainJob& job_;
   const Net& net_;
   RankGroup* const group_;
@@ -92,6 +106,7 @@ class RunState {
   LocalGroup host_;
   ChunkPlan chunks_;
   std::vector<RankReport> reports_[2];  // of even and odd meetings
+  std::vector<Place> places_;
 
   mutable Mutex mutex_;
   CondVar ended_changed_;

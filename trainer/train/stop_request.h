@@ -8,11 +8,12 @@ namespace lenet {
 
 enum class StopMode {
   kNone,
+  kPause,       // as kCheckpoint; the training goes on later
   kCheckpoint,  // finish the steps under way, all ranks at the same step, save the state
   kAbort,       // now, and save nothing
 };
 
-// Rises only: a later, weaker request changes nothing.
+// Rises, until it is reset: a later, weaker request changes nothing.
 class StopRequest {
  public:
   void Request(StopMode mode) {
@@ -20,6 +21,8 @@ class StopRequest {
     while (held < mode && !mode_.compare_exchange_weak(held, mode)) {
     }
   }
+  // To serve another training. Only while none listens.
+  void Reset() { mode_.store(StopMode::kNone, std::memory_order_release); }
   StopMode mode() const { return mode_.load(std::memory_order_acquire); }
 
  private:

@@ -59,6 +59,34 @@ const char* ScheduleName(ScheduleKind kind) {
   return "";
 }
 
+absl::Status CheckSeconds(absl::string_view field, double seconds) {
+  if (seconds >= 0 && std::isfinite(seconds)) return absl::OkStatus();
+  return BadValue(field, seconds, "finite and at least 0 (0: off)");
+}
+
+absl::Status ValidateCheckpoints(const CheckpointPolicy& checkpoints) {
+  if (checkpoints.every_epochs < 0) {
+    return BadValue("checkpoints.every_epochs", checkpoints.every_epochs, "at least 0 (0: off)");
+  }
+  if (checkpoints.every_steps < 0 || checkpoints.every_steps > kMaxSteps) {
+    return BadValue("checkpoints.every_steps", checkpoints.every_steps, absl::StrCat("0 (off) to ", kMaxSteps));
+  }
+  return CheckSeconds("checkpoints.every_seconds", checkpoints.every_seconds);
+}
+
+absl::Status ValidateEarlyEnds(const TrainSpec& spec) {
+  LENET_RETURN_IF_ERROR(CheckSeconds("max_duration", spec.max_duration));
+  if (spec.target_accuracy && !(*spec.target_accuracy > 0 && *spec.target_accuracy <= 1)) {
+    return BadValue("target_accuracy", *spec.target_accuracy, "in (0, 1]");
+  }
+  if (spec.patience < 0) return BadValue("patience", spec.patience, "at least 0 (0: off)");
+  if ((spec.target_accuracy || spec.patience > 0) && spec.evaluate_every_epochs == 0) {
+    return BadValue("evaluate_every_epochs", 0,
+                    absl::StrCat("at least 1 with ", spec.target_accuracy ? "target_accuracy" : "patience"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status BothGiven(absl::string_view a, absl::string_view b) {
   return absl::InvalidArgumentError(absl::StrCat(a, ": is given beside ", b, ": give one of them"));
 }
@@ -105,6 +133,8 @@ absl::Status ValidateTrainSpec(const TrainSpec& spec) {
   if (spec.evaluate_every_epochs < 0) {
     return BadValue("evaluate_every_epochs", spec.evaluate_every_epochs, "at least 0 (0: at the end alone)");
   }
+  LENET_RETURN_IF_ERROR(ValidateCheckpoints(spec.checkpoints));
+  LENET_RETURN_IF_ERROR(ValidateEarlyEnds(spec));
   LENET_RETURN_IF_ERROR(ValidateInit(spec.init));
   LENET_RETURN_IF_ERROR(ValidateOptimizer(spec.optimizer));
   return ValidateSchedule(spec.schedule);
@@ -193,6 +223,13 @@ std::string TrainSpecJson(const TrainSpec& spec) {
   json["nan_policy"] = spec.nan_policy == NanPolicy::kStop ? "stop" : "continue";
   json["precision"] = spec.precision == Precision::kFp32 ? "fp32" : "tf32";
   json["evaluate_every_epochs"] = spec.evaluate_every_epochs;
+  const CheckpointPolicy& checkpoints = spec.checkpoints;
+  if (checkpoints.every_epochs > 0) json["checkpoints"]["every_epochs"] = checkpoints.every_epochs;
+  if (checkpoints.every_steps > 0) json["checkpoints"]["every_steps"] = checkpoints.every_steps;
+  if (checkpoints.every_seconds > 0) json["checkpoints"]["every_seconds"] = checkpoints.every_seconds;
+  if (spec.max_duration > 0) json["max_duration"] = spec.max_duration;
+  if (spec.target_accuracy) json["target_accuracy"] = *spec.target_accuracy;
+  if (spec.patience > 0) json["patience"] = spec.patience;
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 

@@ -24,6 +24,13 @@ enum class NanPolicy {
   kContinue,  // it is reported as it is
 };
 
+// When a training saves its state besides its end: at any of these. 0: not by this.
+struct CheckpointPolicy {
+  int every_epochs = 0;      // at the end of each n-th epoch, after its evaluation
+  int64_t every_steps = 0;   // after each n-th step of the job
+  double every_seconds = 0;  // at the next chunk's end when so long has passed since the last save, or the start
+};
+
 // As asked for; a field that is not set takes the default given beside it.
 struct TrainSpec {
   std::string dataset;
@@ -42,6 +49,12 @@ struct TrainSpec {
   NanPolicy nan_policy = NanPolicy::kStop;
   Precision precision = Precision::kFp32;
   int evaluate_every_epochs = 1;  // on the test set; 0: at the end alone
+  CheckpointPolicy checkpoints;
+  // What ends the job before its last step, as a success. The last two look at the evaluations of epochs, so
+  // evaluate_every_epochs must not be 0.
+  double max_duration = 0;                // seconds of training, all attempts together; 0: no limit
+  std::optional<double> target_accuracy;  // in (0, 1]
+  int patience = 0;                       // evaluations in a row without a better accuracy; 0: off
 };
 
 // The peak rate when none is given: SGD min(0.3, 0.7 * (1 - momentum)), which is 0.07 at momentum 0.9, Adam and AdamW

@@ -9,11 +9,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "trainer/base/log.h"
 #include "trainer/base/status.h"
 #include "trainer/nn/net.h"
+#include "trainer/train/early_end.h"
 #include "trainer/train/rank_worker.h"
 #include "trainer/train/run_state.h"
+#include "trainer/train/watchdog.h"
 
 namespace lenet {
 namespace {
@@ -23,8 +26,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kPollInterval(50);
 // How long an abort waits for the ranks to reach the end of a chunk, where it costs no communicator.
 constexpr std::chrono::seconds kAbortGrace(2);
-// How long aborted ranks may take to end before that is logged.
-constexpr std::chrono::seconds kJoinPatience(10);
+constexpr std::chrono::seconds kStuckLogInterval(10);
 
 absl::StatusOr<Net> MakeNet(const TrainPlan& plan, const Dataset& dataset) {
   LENET_ASSIGN_OR_RETURN(NetSpec spec, PresetNet(plan.spec.net, dataset.train.shape, plan.classes));
@@ -45,7 +47,7 @@ absl::Status CheckResume(const TrainPlan& plan, const Net& net, const Checkpoint
     return absl::FailedPreconditionError(absl::StrCat("the checkpoint's epoch = ", resume.epoch, ": must be ", epoch,
                                                       ", as ", plan.steps_per_epoch, " steps are an epoch"));
   }
-  return absl::OkStatus();
+  return EarlyEnd(plan.spec, plan.steps_per_epoch).Restore(resume.step, resume.metadata);
 }
 
 TrainResult Failed(const TrainJob& job, absl::Status status) {
@@ -55,11 +57,24 @@ TrainResult Failed(const TrainJob& job, absl::Status status) {
   return result;
 }
 
+std::string StuckMessage(const RunState& run) {
+  std::vector<int> stuck;
+  const std::vector<RankPosition> positions = run.positions();
+  for (size_t r = 0; r < positions.size(); ++r) {
+    if (positions[r].phase != Phase::kEnded) stuck.push_back(static_cast<int>(r));
+  }
+  const double seconds = std::chrono::duration<double>(run.job().join_timeout).count();
+  return absl::StrCat(stuck.size() == 1 ? "rank " : "ranks ", absl::StrJoin(stuck, ", "), " did not end within ",
+                      seconds, " s after the training was aborted");
+}
+
 // Waits for the ranks' end, and sees that an abort gets there.
 void WatchRanks(RunState* run, int ranks) {
+  Watchdog watchdog(run->job().collective_timeout);
   std::optional<Clock::time_point> abort_at;
   std::optional<Clock::time_point> late_at;
   bool aborted = false;
+  bool stuck = false;
   while (!run->WaitForEnd(ranks, Clock::now() + kPollInterval)) {
     const Clock::time_point now = Clock::now();
     if (run->stop().mode() == StopMode::kAbort && !aborted) {
@@ -69,12 +84,20 @@ void WatchRanks(RunState* run, int ranks) {
         run->AbortForStop();
       }
     }
-    if (run->group()->aborted()) {
-      if (!late_at) late_at = now + kJoinPatience;
-      if (now >= *late_at) {
-        Log(LogLevel::kError, "ranks of an aborted training have not ended; still waiting for them");
-        late_at = now + kJoinPatience;
+    if (!run->aborted()) {
+      if (const std::optional<RankFailure> failure = watchdog.Look(run->positions(), now)) {
+        run->Fail(*failure);
+        run->Abort(failure->status.message());
       }
+      continue;
+    }
+    if (!late_at) late_at = now + run->job().join_timeout;
+    if (now >= *late_at) {
+      const std::string message = StuckMessage(*run);
+      Log(LogLevel::kError, absl::StrCat(message, "; still waiting"));
+      if (!stuck) run->observer()->OnRanksStuck(message);
+      stuck = true;
+      late_at = now + kStuckLogInterval;
     }
   }
 }
@@ -107,6 +130,7 @@ TrainResult Train(const TrainJob& job, RankGroup* group, const StopRequest* stop
                 .phase = "init",
                 .status = absl::ResourceExhaustedError(absl::StrCat("a thread for rank ", rank, ": ", error.what()))});
       run.Abort("a rank has no thread");
+      for (int r = rank; r < job.plan.ranks; ++r) run.EnterPhase(r, Phase::kEnded);
       break;
     }
   }

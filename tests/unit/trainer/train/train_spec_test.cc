@@ -139,6 +139,32 @@ std::vector<BadSpec> BadSpecs() {
       {"clip_norm = -1: must be finite", [](TrainSpec* s) { s->clip_norm = -1; }},
       {"clip_norm = inf: must be finite", [](TrainSpec* s) { s->clip_norm = INFINITY; }},
       {"evaluate_every_epochs = -1: must be at least 0", [](TrainSpec* s) { s->evaluate_every_epochs = -1; }},
+      {"checkpoints.every_epochs = -1: must be at least 0", [](TrainSpec* s) { s->checkpoints.every_epochs = -1; }},
+      {"checkpoints.every_steps = -2: must be 0 (off) to 1099511627776",
+       [](TrainSpec* s) { s->checkpoints.every_steps = -2; }},
+      {"checkpoints.every_steps = 1099511627777: must be 0 (off) to 1099511627776",
+       [](TrainSpec* s) { s->checkpoints.every_steps = kMaxSteps + 1; }},
+      {"checkpoints.every_seconds = nan: must be finite and at least 0",
+       [nan](TrainSpec* s) { s->checkpoints.every_seconds = nan; }},
+      {"checkpoints.every_seconds = -0.5: must be finite and at least 0",
+       [](TrainSpec* s) { s->checkpoints.every_seconds = -0.5; }},
+      {"max_duration = nan: must be finite and at least 0", [nan](TrainSpec* s) { s->max_duration = nan; }},
+      {"max_duration = inf: must be finite and at least 0", [inf](TrainSpec* s) { s->max_duration = inf; }},
+      {"max_duration = -1: must be finite and at least 0", [](TrainSpec* s) { s->max_duration = -1; }},
+      {"target_accuracy = 0: must be in (0, 1]", [](TrainSpec* s) { s->target_accuracy = 0; }},
+      {"target_accuracy = 98: must be in (0, 1]", [](TrainSpec* s) { s->target_accuracy = 98; }},
+      {"target_accuracy = nan: must be in (0, 1]", [nan](TrainSpec* s) { s->target_accuracy = nan; }},
+      {"patience = -3: must be at least 0 (0: off)", [](TrainSpec* s) { s->patience = -3; }},
+      {"evaluate_every_epochs = 0: must be at least 1 with target_accuracy",
+       [](TrainSpec* s) {
+         s->target_accuracy = 0.9;
+         s->evaluate_every_epochs = 0;
+       }},
+      {"evaluate_every_epochs = 0: must be at least 1 with patience",
+       [](TrainSpec* s) {
+         s->patience = 2;
+         s->evaluate_every_epochs = 0;
+       }},
   };
 }
 
@@ -188,7 +214,23 @@ TEST(TrainSpecJsonTest, HoldsWhatWasGiven) {
   EXPECT_EQ(json["learning_rate"], 0.1);
   EXPECT_EQ(json["optimizer"]["kind"], "sgd");
   EXPECT_EQ(json["schedule"]["kind"], "linear");
-  EXPECT_FALSE(json.contains("epochs"));
+  for (const char* key : {"epochs", "checkpoints", "max_duration", "target_accuracy", "patience"}) {
+    EXPECT_FALSE(json.contains(key)) << key;
+  }
+}
+
+TEST(TrainSpecJsonTest, HoldsThePeriodsAndEarlyEndsThatAreSet) {
+  TrainSpec spec = Spec();
+  spec.checkpoints = {.every_steps = 500, .every_seconds = 2.5};
+  spec.max_duration = 60;
+  spec.target_accuracy = 0.99;
+  spec.patience = 3;
+  EXPECT_TRUE(ValidateTrainSpec(spec).ok());
+  const nlohmann::json json = nlohmann::json::parse(TrainSpecJson(spec), nullptr, false);
+  EXPECT_EQ(json["checkpoints"], (nlohmann::json{{"every_steps", 500}, {"every_seconds", 2.5}}));
+  EXPECT_EQ(json["max_duration"], 60);
+  EXPECT_EQ(json["target_accuracy"], 0.99);
+  EXPECT_EQ(json["patience"], 3);
 }
 
 }  // namespace

@@ -37,15 +37,27 @@ std::thread RequestAfter(StopRequest* stop, StopMode mode, Clock::duration delay
   });
 }
 
-TEST(StopRequestTest, RisesOnly) {
+TEST(StopRequestTest, RisesUntilItIsReset) {
   StopRequest stop;
   EXPECT_EQ(stop.mode(), StopMode::kNone);
+  stop.Request(StopMode::kPause);
+  EXPECT_EQ(stop.mode(), StopMode::kPause);
   stop.Request(StopMode::kCheckpoint);
+  stop.Request(StopMode::kPause);
   EXPECT_EQ(stop.mode(), StopMode::kCheckpoint);
   stop.Request(StopMode::kAbort);
   stop.Request(StopMode::kCheckpoint);
   stop.Request(StopMode::kNone);
   EXPECT_EQ(stop.mode(), StopMode::kAbort);
+}
+
+TEST(StopRequestTest, ServesAnotherTrainingAfterAReset) {
+  StopRequest stop;
+  stop.Request(StopMode::kAbort);
+  stop.Reset();
+  EXPECT_EQ(stop.mode(), StopMode::kNone);
+  stop.Request(StopMode::kPause);
+  EXPECT_EQ(stop.mode(), StopMode::kPause);
 }
 
 // Steps, evaluations and set-up last so short that moments fall into all phases: counted from the call for half of the
