@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <utility>
@@ -11,7 +12,7 @@
 
 namespace lenet {
 
-MetricsFlusher::MetricsFlusher(std::chrono::milliseconds interval) : interval_(interval), thread_([this] { Run(); }) {}
+MetricsFlusher::MetricsFlusher() : thread_([this] { Run(); }) {}
 
 MetricsFlusher::~MetricsFlusher() {
   {
@@ -36,34 +37,40 @@ void MetricsFlusher::Remove(const MetricsLog* log) {
 }
 
 void MetricsFlusher::Wake() {
-  {
-    MutexLock lock(&mutex_);
-    woken_ = true;
-  }
+  // Not between the look at the logs and the wait.
+  { MutexLock lock(&mutex_); }
   changed_.Signal();
+}
+
+std::vector<std::shared_ptr<MetricsLog>> MetricsFlusher::AwaitDue() {
+  using Clock = MetricsLog::Clock;
+  std::vector<std::shared_ptr<MetricsLog>> due;
+  MutexLock lock(&mutex_);
+  while (!stop_) {
+    const Clock::time_point now = Clock::now();
+    Clock::time_point next = Clock::time_point::max();
+    for (const std::shared_ptr<MetricsLog>& log : logs_) {
+      const Clock::time_point log_due = log->due();
+      if (log_due <= now) due.push_back(log);
+      next = std::min(next, log_due);
+    }
+    if (!due.empty()) break;
+    if (next == Clock::time_point::max()) {
+      changed_.Wait(&mutex_);
+    } else {
+      changed_.WaitUntil(&mutex_, next);
+    }
+  }
+  return due;
 }
 
 void MetricsFlusher::Run() {
   pthread_setname_np(pthread_self(), "metrics");
-  std::vector<std::shared_ptr<MetricsLog>> logs;
   std::set<std::string> failing;  // so that an outage is logged once
-  for (;;) {
-    logs.clear();
-    {
-      MutexLock lock(&mutex_);
-      const auto next = std::chrono::steady_clock::now() + interval_;
-      while (!stop_ && !woken_) {
-        if (logs_.empty()) {
-          changed_.Wait(&mutex_);
-        } else if (!changed_.WaitUntil(&mutex_, next)) {
-          break;
-        }
-      }
-      if (stop_) return;
-      woken_ = false;
-      logs = logs_;
-    }
-    for (const std::shared_ptr<MetricsLog>& log : logs) {
+  while (true) {
+    const std::vector<std::shared_ptr<MetricsLog>> due = AwaitDue();
+    if (due.empty()) return;
+    for (const std::shared_ptr<MetricsLog>& log : due) {
       const absl::Status status = log->Flush();
       if (!status.ok()) {
         if (failing.insert(log->job_id()).second) {

@@ -2,7 +2,6 @@
 #ifndef LENET_SERVER_METRICS_METRICS_FLUSHER_H_
 #define LENET_SERVER_METRICS_METRICS_FLUSHER_H_
 
-#include <chrono>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -12,10 +11,10 @@
 
 namespace lenet {
 
-// Flushes every log in it each `interval`, and at once after Wake(). Sleeps while there is none. Safe from any thread.
+// Flushes each log in it when it is due. Sleeps while none is. Safe from any thread.
 class MetricsFlusher {
  public:
-  explicit MetricsFlusher(std::chrono::milliseconds interval = std::chrono::milliseconds(40));
+  MetricsFlusher();
   // Does not flush once more.
   ~MetricsFlusher();
   MetricsFlusher(const MetricsFlusher&) = delete;
@@ -23,16 +22,17 @@ class MetricsFlusher {
 
   void Add(std::shared_ptr<MetricsLog> log) ABSL_LOCKS_EXCLUDED(mutex_);
   void Remove(const MetricsLog* log) ABSL_LOCKS_EXCLUDED(mutex_);
+  // A log has become due earlier.
   void Wake() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
+  // Waits for logs that are due; none: the end.
+  std::vector<std::shared_ptr<MetricsLog>> AwaitDue() ABSL_LOCKS_EXCLUDED(mutex_);
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  const std::chrono::milliseconds interval_;
   Mutex mutex_;
   CondVar changed_;
   std::vector<std::shared_ptr<MetricsLog>> logs_ ABSL_GUARDED_BY(mutex_);
-  bool woken_ ABSL_GUARDED_BY(mutex_) = false;
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

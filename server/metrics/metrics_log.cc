@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,16 +12,35 @@
 #include "trainer/base/status.h"
 
 namespace lenet {
+namespace {
 
-MetricsLog::MetricsLog(JobStore* store, std::string job_id, uint64_t last_sequence, Hooks hooks)
-    : store_(store), job_id_(std::move(job_id)), hooks_(std::move(hooks)), last_sequence_(last_sequence) {}
+// Moves the records away.
+std::vector<RecordPtr> Share(std::vector<v1::MetricRecord>* records) {
+  std::vector<RecordPtr> shared;
+  shared.reserve(records->size());
+  for (v1::MetricRecord& record : *records) {
+    shared.push_back(std::make_shared<const v1::MetricRecord>(std::move(record)));
+  }
+  records->clear();
+  return shared;
+}
+
+}  // namespace
+
+MetricsLog::MetricsLog(JobStore* store, std::string job_id, uint64_t last_sequence, Hooks hooks, const Options& options)
+    : store_(store),
+      job_id_(std::move(job_id)),
+      hooks_(std::move(hooks)),
+      options_(options),
+      recent_(options.recent_records, options.recent_bytes),
+      last_sequence_(last_sequence) {}
 
 void MetricsLog::AddLosses(int rank, int64_t first_step, std::span<const float> losses) {
+  if (losses.empty()) return;
   bool wake = false;
   {
     MutexLock lock(&pending_mutex_);
-    wake = !any_losses_ && !losses.empty();
-    any_losses_ |= wake;
+    bool full = false;
     while (!losses.empty()) {
       const std::span<const float> part = losses.first(std::min(losses.size(), kMaxLosses - losses_.size()));
       for (size_t i = 0; i < part.size(); ++i) steps_.push_back(first_step + static_cast<int64_t>(i));
@@ -30,18 +50,48 @@ void MetricsLog::AddLosses(int rank, int64_t first_step, std::span<const float> 
       losses = losses.subspan(part.size());
       if (losses_.size() == kMaxLosses) {
         CloseLosses();
-        wake = true;
+        full = true;
       }
     }
+    wake = Hasten(full);
   }
   if (wake && hooks_.wake) hooks_.wake();
 }
 
 void MetricsLog::Add(v1::MetricRecord record) {
   *record.mutable_time() = ToTimestamp(absl::Now());
-  MutexLock lock(&pending_mutex_);
-  CloseLosses();
-  complete_.push_back(std::move(record));
+  bool wake = false;
+  {
+    MutexLock lock(&pending_mutex_);
+    CloseLosses();
+    complete_.push_back(std::move(record));
+    wake = Hasten(/*full=*/false);
+  }
+  if (wake && hooks_.wake) hooks_.wake();
+}
+
+void MetricsLog::AwaitMore() {
+  if (awaited_.exchange(true)) return;
+  bool wake = false;
+  {
+    MutexLock lock(&pending_mutex_);
+    wake = due() != Clock::time_point::max() && Hasten(/*full=*/false);
+  }
+  if (wake && hooks_.wake) hooks_.wake();
+}
+
+bool MetricsLog::Hasten(bool full) {
+  Clock::time_point earliest = due();
+  if (full) {
+    earliest = Clock::time_point::min();
+  } else if (awaited_) {
+    earliest = last_write_ + options_.reader_patience;
+  } else if (earliest == Clock::time_point::max()) {
+    earliest = Clock::now() + options_.patience;
+  }
+  if (earliest >= due()) return false;
+  due_.store(earliest, std::memory_order_release);
+  return true;
 }
 
 absl::Status MetricsLog::Flush() {
@@ -72,6 +122,7 @@ void MetricsLog::GiveUpUnsaved() {
 }
 
 void MetricsLog::Close(const absl::Status& why) {
+  recent_.Clear();
   MutexLock lock(&closed_mutex_);
   closed_ = why;
 }
@@ -103,8 +154,21 @@ absl::StatusOr<v1::Job> MetricsLog::ChangeStateLocked(StateUpdate update, const 
     *record.mutable_terminal() = terminal;
     update.records.push_back(record);
   }
+  std::vector<v1::MetricRecord> records = update.records;
+  const v1::JobState to = update.to;
   LENET_ASSIGN_OR_RETURN(v1::Job job, store_->ChangeState(job_id_, std::move(update)));
   if (ends) unsaved_.clear();
+  if (EndsAttempt(to)) {
+    // Of jobs that do not run nothing is kept, however long a reader holds the log.
+    recent_.Clear();
+  } else {
+    uint64_t sequence = job.last_sequence() - records.size();
+    for (v1::MetricRecord& numbered : records) {
+      numbered.set_sequence(++sequence);
+      numbered.set_attempt(job.attempt());
+    }
+    recent_.Add(Share(&records));
+  }
   last_sequence_.store(job.last_sequence(), std::memory_order_release);
   if (ends) ended_.store(true, std::memory_order_release);
   return job;
@@ -134,6 +198,8 @@ absl::Status MetricsLog::FlushLocked(absl::Status* stuck) {
     MutexLock lock(&pending_mutex_);
     CloseLosses();
     complete.swap(complete_);
+    due_.store(Clock::time_point::max(), std::memory_order_release);
+    if (!complete.empty()) awaited_ = false;
   }
   if (unsaved_.empty()) {
     unsaved_ = std::move(complete);
@@ -142,6 +208,11 @@ absl::Status MetricsLog::FlushLocked(absl::Status* stuck) {
   }
   if (unsaved_.empty()) return absl::OkStatus();
   const absl::StatusOr<uint64_t> last = store_->AppendRecords(job_id_, unsaved_);
+  {
+    MutexLock lock(&pending_mutex_);
+    last_write_ = Clock::now();
+    if (!last.ok()) due_.store(std::min(due(), last_write_ + options_.patience), std::memory_order_release);
+  }
   if (!last.ok()) {
     if (unsaved_.size() > kMaxUnsaved && !stuck_) {
       stuck_ = true;
@@ -149,7 +220,7 @@ absl::Status MetricsLog::FlushLocked(absl::Status* stuck) {
     }
     return last.status();
   }
-  unsaved_.clear();
+  recent_.Add(Share(&unsaved_));
   last_sequence_.store(*last, std::memory_order_release);
   return absl::OkStatus();
 }

@@ -12,14 +12,20 @@ namespace {
 // Bounds the work of one Read() whose filter drops nearly everything.
 constexpr int kMaxPages = 16;
 
-v1::MetricRecord TruncatedRecord(uint64_t next, const RecordPage& page) {
+// A record of the stream alone, dated as the one after it.
+v1::MetricRecord Announcement(uint64_t sequence, const RecordPage& page) {
   v1::MetricRecord record;
-  record.set_sequence(page.first_sequence - 1);
-  record.mutable_truncated()->set_count(page.first_sequence - next);
+  record.set_sequence(sequence);
   if (!page.records.empty()) {
     record.set_attempt(page.records.front()->attempt());
     *record.mutable_time() = page.records.front()->time();
   }
+  return record;
+}
+
+v1::MetricRecord TruncatedRecord(uint64_t next, const RecordPage& page) {
+  v1::MetricRecord record = Announcement(page.first_sequence - 1, page);
+  record.mutable_truncated()->set_count(page.first_sequence - next);
   return record;
 }
 
@@ -30,49 +36,77 @@ absl::Status UnrecordedEnd(absl::string_view job_id, absl::string_view why) {
       absl::StrCat("job \"", job_id, "\" is over, but its end is not recorded", why.empty() ? "" : ": ", why));
 }
 
-MetricsReader::MetricsReader(const JobStore* store, std::string job_id, std::shared_ptr<const MetricsLog> log,
-                             uint64_t from_sequence, RecordWishes wishes)
+MetricsReader::MetricsReader(const JobStore* store, std::string job_id, std::shared_ptr<MetricsLog> log,
+                             uint64_t from_sequence, RecordWishes wishes, uint32_t known_epoch)
     : store_(store),
       job_id_(std::move(job_id)),
       log_(std::move(log)),
+      known_epoch_(known_epoch),
       next_(std::max<uint64_t>(from_sequence, 1)),
       filter_(std::move(wishes)) {}
 
 absl::StatusOr<MetricsReader::Place> MetricsReader::Read(int64_t max_bytes,
                                                          google::protobuf::RepeatedPtrField<v1::MetricRecord>* out) {
+  const int before = out->size();
   for (int i = 0; i < kMaxPages; ++i) {
-    // The end before `last_sequence`: a log that has ended, or is closed, does not grow.
-    if (log_ != nullptr) {
+    // The end before `last_sequence`: a log that has ended, or is closed, does not grow. The first page has the epoch.
+    if (log_ != nullptr && log_epoch_ != 0) {
       const bool ended = log_->ended();
       const absl::Status closed = log_->closed();
       if (log_->last_sequence() < next_) {
         if (ended) return Place::kEnd;
         LENET_RETURN_IF_ERROR(closed);
-        return Place::kNewest;
+        return AtNewest();
       }
     }
-    LENET_ASSIGN_OR_RETURN(RecordPage page, store_->ReadRecords(job_id_, next_, max_bytes));
-    bool any = false;
+    LENET_ASSIGN_OR_RETURN(RecordPage page, ReadPage(max_bytes));
+    if (log_epoch_ == 0) LENET_RETURN_IF_ERROR(Rewind(max_bytes, &page, out));
     if (next_ < page.first_sequence) {
       *out->Add() = TruncatedRecord(next_, page);
       next_ = page.first_sequence;
-      any = true;
     }
     for (const RecordPtr& record : page.records) {
       next_ = record->sequence() + 1;
-      if (const RecordPtr wanted = filter_.Apply(record)) {
-        *out->Add() = *wanted;
-        any = true;
-      }
+      if (const RecordPtr wanted = filter_.Apply(record)) *out->Add() = *wanted;
     }
-    if (next_ > page.last_sequence && page.ended) return Place::kEnd;
-    if (next_ > page.last_sequence && log_ != nullptr) return Place::kNewest;
-    if (any) return Place::kMore;
-    if (next_ > page.last_sequence) {
-      return UnrecordedEnd(job_id_, "");
-    }
+    const bool newest = next_ > page.last_sequence;
+    if (newest && page.ended) return Place::kEnd;
+    if (newest && log_ != nullptr) return AtNewest();
+    if (out->size() > before) return Place::kMore;
+    if (newest) return UnrecordedEnd(job_id_, "");
   }
   return Place::kMore;
+}
+
+absl::StatusOr<RecordPage> MetricsReader::ReadPage(int64_t max_bytes) {
+  if (log_ != nullptr && log_epoch_ != 0) {
+    RecordPage page = {.first_sequence = next_, .last_sequence = log_->last_sequence(), .log_epoch = log_epoch_};
+    page.records = log_->Recent(next_, max_bytes);
+    if (!page.records.empty()) return page;
+  }
+  return store_->ReadRecords(job_id_, next_, max_bytes);
+}
+
+absl::Status MetricsReader::Rewind(int64_t max_bytes, RecordPage* page,
+                                   google::protobuf::RepeatedPtrField<v1::MetricRecord>* out) {
+  // Of the epochs that followed, the first one began at the lowest sequence.
+  const bool later = known_epoch_ != 0 && known_epoch_ <= page->epoch_starts.size();
+  const uint64_t start = later ? page->epoch_starts[known_epoch_ - 1] : next_;
+  if (start < next_) {
+    LENET_ASSIGN_OR_RETURN(*page, store_->ReadRecords(job_id_, start, max_bytes));
+    next_ = start;
+    v1::MetricRecord record = Announcement(start - 1, *page);
+    record.mutable_rewound()->set_log_epoch(page->log_epoch);
+    record.mutable_rewound()->set_first_sequence(start);
+    *out->Add() = std::move(record);
+  }
+  log_epoch_ = page->log_epoch;
+  return absl::OkStatus();
+}
+
+MetricsReader::Place MetricsReader::AtNewest() {
+  log_->AwaitMore();
+  return Place::kNewest;
 }
 
 }  // namespace lenet

@@ -21,8 +21,9 @@ absl::Status UnrecordedEnd(absl::string_view job_id, absl::string_view why);
 class MetricsReader {
  public:
   // Starts at `from_sequence` (0: 1). `log` is the live log, or null if the job is over. The store outlives it.
-  MetricsReader(const JobStore* store, std::string job_id, std::shared_ptr<const MetricsLog> log,
-                uint64_t from_sequence, RecordWishes wishes);
+  // `known_epoch` is the log epoch in which what lies before `from_sequence` was read; 0: not known, or nothing was.
+  MetricsReader(const JobStore* store, std::string job_id, std::shared_ptr<MetricsLog> log, uint64_t from_sequence,
+                RecordWishes wishes, uint32_t known_epoch = 0);
 
   enum class Place {
     kMore,    // there is more to read now
@@ -31,14 +32,26 @@ class MetricsReader {
   };
 
   // Appends the next wanted records to `out`, about `max_bytes` of them. Where retention has removed some, a truncated
-  // record tells how many. NOT_FOUND if the whole job has been removed meanwhile; DATA_LOSS, after all records, if the
-  // job is over but its end is not in the store; the store's errors.
+  // record tells how many. If records that were read in an earlier epoch were lost, a rewound record comes first, and
+  // the reader goes on where the next epoch began. NOT_FOUND if the whole job has been removed meanwhile; DATA_LOSS,
+  // after all records, if the job is over but its end is not in the store; the store's errors.
   absl::StatusOr<Place> Read(int64_t max_bytes, google::protobuf::RepeatedPtrField<v1::MetricRecord>* out);
 
+  // Job.log_epoch; 0 before the first Read() that was not an error.
+  uint32_t log_epoch() const { return log_epoch_; }
+
  private:
+  // The next records, from memory if they are there.
+  absl::StatusOr<RecordPage> ReadPage(int64_t max_bytes);
+  // On the first page: goes back to where the log was cut off after the reader's epoch.
+  absl::Status Rewind(int64_t max_bytes, RecordPage* page, google::protobuf::RepeatedPtrField<v1::MetricRecord>* out);
+  Place AtNewest();
+
   const JobStore* const store_;
   const std::string job_id_;
-  const std::shared_ptr<const MetricsLog> log_;
+  const std::shared_ptr<MetricsLog> log_;
+  const uint32_t known_epoch_;
+  uint32_t log_epoch_ = 0;
   uint64_t next_;
   RecordFilter filter_;
 };

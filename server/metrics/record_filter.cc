@@ -41,7 +41,9 @@ RecordPtr RecordFilter::Apply(const RecordPtr& record) {
 }
 
 bool RecordFilter::KindWanted(const v1::MetricRecord& record) const {
-  if (wishes_.kinds.empty() || record.has_terminal() || record.has_truncated()) return true;
+  if (wishes_.kinds.empty() || record.has_terminal() || record.has_truncated() || record.has_rewound()) {
+    return true;
+  }
   return wishes_.kinds.contains(KindOf(record));
 }
 

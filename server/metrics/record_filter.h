@@ -24,8 +24,8 @@ class RecordFilter {
  public:
   explicit RecordFilter(RecordWishes wishes) : wishes_(std::move(wishes)) {}
 
-  // `record` itself if all of it is wanted, a copy with what is wanted, or null. Truncated and terminal records are
-  // always wanted.
+  // `record` itself if all of it is wanted, a copy with what is wanted, or null. Truncated, rewound and terminal
+  // records are always wanted.
   RecordPtr Apply(const RecordPtr& record);
 
  private:

@@ -9,10 +9,12 @@ struct Change {
 };
 
 constexpr Change kLegalChanges[] = {
-    {v1::QUEUED, v1::STARTING},    {v1::QUEUED, v1::STOPPED},  {v1::STARTING, v1::RUNNING},
-    {v1::STARTING, v1::STOPPING},  {v1::STARTING, v1::FAILED}, {v1::RUNNING, v1::STOPPING},
-    {v1::RUNNING, v1::SUCCEEDED},  {v1::RUNNING, v1::FAILED},  {v1::STOPPING, v1::STOPPED},
-    {v1::STOPPING, v1::SUCCEEDED}, {v1::STOPPING, v1::FAILED},
+    {v1::QUEUED, v1::STARTING},   {v1::QUEUED, v1::PAUSED},      {v1::QUEUED, v1::STOPPED},
+    {v1::STARTING, v1::RUNNING},  {v1::STARTING, v1::QUEUED},    {v1::STARTING, v1::PAUSED},
+    {v1::STARTING, v1::STOPPING}, {v1::STARTING, v1::FAILED},    {v1::RUNNING, v1::QUEUED},
+    {v1::RUNNING, v1::PAUSED},    {v1::RUNNING, v1::STOPPING},   {v1::RUNNING, v1::SUCCEEDED},
+    {v1::RUNNING, v1::FAILED},    {v1::PAUSED, v1::QUEUED},      {v1::PAUSED, v1::STOPPED},
+    {v1::STOPPING, v1::STOPPED},  {v1::STOPPING, v1::SUCCEEDED}, {v1::STOPPING, v1::FAILED},
 };
 
 }  // namespace
@@ -25,6 +27,8 @@ bool IsLegalChange(v1::JobState from, v1::JobState to) {
 }
 
 bool IsTerminal(v1::JobState state) { return state == v1::SUCCEEDED || state == v1::FAILED || state == v1::STOPPED; }
+
+bool EndsAttempt(v1::JobState to) { return IsTerminal(to) || to == v1::QUEUED || to == v1::PAUSED; }
 
 absl::string_view StateName(v1::JobState state) {
   switch (state) {
@@ -42,6 +46,8 @@ absl::string_view StateName(v1::JobState state) {
       return "FAILED";
     case v1::STOPPED:
       return "STOPPED";
+    case v1::PAUSED:
+      return "PAUSED";
     default:
       return "JOB_STATE_UNSPECIFIED";
   }

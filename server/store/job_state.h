@@ -7,14 +7,18 @@
 
 namespace lenet {
 
-//   QUEUED   -> STARTING | STOPPED
-//   STARTING -> RUNNING | STOPPING | FAILED
-//   RUNNING  -> STOPPING | SUCCEEDED | FAILED
-//   STOPPING -> STOPPED | SUCCEEDED | FAILED     (SUCCEEDED: the last step was done before the stop took hold)
+//   QUEUED   -> STARTING | PAUSED | STOPPED
+//   STARTING -> RUNNING | QUEUED | PAUSED | STOPPING | FAILED
+//   RUNNING  -> QUEUED | PAUSED | STOPPING | SUCCEEDED | FAILED  (QUEUED: given up, to go on later)
+//   PAUSED   -> QUEUED | STOPPED
+//   STOPPING -> STOPPED | SUCCEEDED | FAILED                     (SUCCEEDED: the last step was done before the stop)
 bool IsLegalChange(v1::JobState from, v1::JobState to);
 
 // SUCCEEDED, FAILED, STOPPED: nothing follows.
 bool IsTerminal(v1::JobState state);
+
+// A change to it closes the attempt that is open, if one is: the terminal states, QUEUED, PAUSED.
+bool EndsAttempt(v1::JobState to);
 
 // As in the protocol: "RUNNING"; "JOB_STATE_UNSPECIFIED" for a value that is none of them.
 absl::string_view StateName(v1::JobState state);

@@ -29,7 +29,7 @@ struct Attempt {
 
 // Changes fields of a stored job. It runs inside the store's transaction: it must be quick, may not call the store, and
 // may not touch what the store itself keeps: id, request_id, spec, state, attempt, the three times, last_sequence,
-// checkpoint.
+// log_epoch, checkpoint. It may take out of `checkpoints` those that are no longer kept.
 using JobEdit = std::function<void(v1::Job* job)>;
 
 struct StateUpdate {
@@ -72,6 +72,9 @@ struct RecordPage {
   uint64_t first_sequence = 0;  // oldest record kept; last_sequence + 1 if none is
   uint64_t last_sequence = 0;   // newest record; 0 if there never was one
   bool ended = false;           // the job is in a terminal state: the log will not grow
+  uint32_t log_epoch = 1;       // Job.log_epoch
+  // First sequences of the epochs 2 to log_epoch; none is below the one before it.
+  std::vector<uint64_t> epoch_starts;
 };
 
 // How much a store remembers.
@@ -82,6 +85,12 @@ struct StoreLimits {
   int64_t max_log_bytes = int64_t{64} << 20;
   // Of all logs together. Logs of ended jobs lose records first, in the order in which the jobs ended.
   int64_t max_total_log_bytes = int64_t{512} << 20;
+  // Jobs that ended longer ago are forgotten.
+  absl::Duration max_age = absl::InfiniteDuration();
+  // Called with the id of every job that has been forgotten or deleted, so that its owner can remove what it keeps
+  // elsewhere: by the call that did it, after the change is durable, without a lock. It may call the store, but may not
+  // throw. What a process that died before the call has left is for the owner to find. Or null.
+  std::function<void(const std::string& id)> forgotten;
 };
 
 // Safe from any thread. Each call is atomic, and what it answered OK survives as long as the implementation promises
@@ -91,8 +100,9 @@ class JobStore {
  public:
   virtual ~JobStore() = default;
 
-  // Adds `job`, whose id is new, spec set and state QUEUED, with its first records. If its request_id is not empty and
-  // is another job's, gives that job instead, `created` false. ALREADY_EXISTS if the id is taken.
+  // Adds `job`, whose id is new, spec set and state QUEUED, with its first records; its log_epoch becomes 1. If its
+  // request_id is not empty and is another job's, gives that job instead, `created` false. ALREADY_EXISTS if the id is
+  // taken.
   virtual absl::StatusOr<CreateResult> CreateJob(const v1::Job& job, std::vector<v1::MetricRecord> records) = 0;
 
   virtual absl::StatusOr<v1::Job> GetJob(absl::string_view id) const = 0;
@@ -110,16 +120,23 @@ class JobStore {
 
   // Changes the state by compare-and-set and gives the job as it is then. ABORTED, naming the state found, if it is not
   // `update.from`; INTERNAL if the change is not legal (job_state.h). A change to STARTING opens the next attempt and
-  // sets started_at, if not set; one to a terminal state closes the attempt and sets ended_at.
+  // sets started_at, if not set; one that ends an attempt (job_state.h) closes it; one to a terminal state sets
+  // ended_at, and what is too old or too much by then is forgotten.
   virtual absl::StatusOr<v1::Job> ChangeState(absl::string_view id, StateUpdate update) = 0;
 
   virtual absl::StatusOr<v1::Job> UpdateJob(absl::string_view id, const JobEdit& edit) = 0;
 
+  // Forgets an ended job: its record, attempts and log. FAILED_PRECONDITION, with the state, if it has not ended.
+  virtual absl::Status DeleteJob(absl::string_view id) = 0;
+  // Forgets the jobs that ended more than max_age before `now`.
+  virtual absl::Status ForgetOld(absl::Time now) = 0;
+
   virtual absl::StatusOr<std::vector<Attempt>> ListAttempts(absl::string_view id) const = 0;
 
-  // Appends in order, moving the records away; the store sets each record's sequence and attempt, Job.last_sequence,
-  // and Job.checkpoint from a checkpoint_saved record. Gives the newest sequence. FAILED_PRECONDITION if the job has
-  // ended. After an error the records are as they were.
+  // Appends in order; the store sets the records' sequence and attempt, and Job.last_sequence, and a checkpoint_saved
+  // record becomes Job.checkpoint and one of Job.checkpoints, which are in the order of their steps, in place of one of
+  // the same step. Gives the newest sequence. FAILED_PRECONDITION if the job has ended. After an error the records are
+  // as they were.
   virtual absl::StatusOr<uint64_t> AppendRecords(absl::string_view id, std::span<v1::MetricRecord> records) = 0;
 
   // Kept records from `from_sequence` (or from the oldest, if that was removed) on, in order, without gaps, of about

@@ -4,6 +4,7 @@
 
 #include "server/store/job_state.h"
 #include "server/store/store_rules.h"
+#include "server/store/timestamp.h"
 #include "trainer/base/status.h"
 
 namespace lenet {
@@ -22,6 +23,7 @@ absl::StatusOr<CreateResult> MemoryStore::CreateJob(const v1::Job& job, std::vec
   if (!job.request_id().empty()) ids_by_request_[job.request_id()] = job.id();
   Row* row = &it->second;
   row->job = job;
+  ApplyCreation(&row->job);
   Touch(row);
   Append(row, records);
   Retain(row);
@@ -77,6 +79,7 @@ absl::StatusOr<ChangePage> MemoryStore::ListChanges(uint64_t after, int limit, i
 
 absl::StatusOr<v1::Job> MemoryStore::ChangeState(absl::string_view id, StateUpdate update) {
   LENET_RETURN_IF_ERROR(CheckLegal(id, update));
+  ForgottenJobs forgotten(&limits_);
   MutexLock lock(&mutex_);
   LENET_ASSIGN_OR_RETURN(Row * row, Find(id));
   v1::Job& job = row->job;
@@ -84,7 +87,7 @@ absl::StatusOr<v1::Job> MemoryStore::ChangeState(absl::string_view id, StateUpda
   ApplyChange(update, &job);
   if (update.to == v1::STARTING) row->attempts.push_back({.number = job.attempt(), .started_at = update.time});
   const bool ended = IsTerminal(update.to);
-  if (ended && !row->attempts.empty() && !row->attempts.back().ended_at) {
+  if (EndsAttempt(update.to) && !row->attempts.empty() && !row->attempts.back().ended_at) {
     row->attempts.back().ended_at = update.time;
     row->attempts.back().end_state = update.to;
   }
@@ -92,11 +95,12 @@ absl::StatusOr<v1::Job> MemoryStore::ChangeState(absl::string_view id, StateUpda
   Touch(row);
   Append(row, update.records);
   if (ended) {
-    ended_.push_back(job.id());
-    trimmable_.push_back(job.id());
+    ended_[row->revision] = row;
+    trimmable_[row->revision] = row;
   }
   v1::Job result = job;
   Retain(row);
+  if (ended) ForgetEnded(update.time, &forgotten);
   return result;
 }
 
@@ -105,6 +109,22 @@ absl::StatusOr<v1::Job> MemoryStore::UpdateJob(absl::string_view id, const JobEd
   LENET_ASSIGN_OR_RETURN(Row * row, Find(id));
   edit(&row->job);
   return row->job;
+}
+
+absl::Status MemoryStore::DeleteJob(absl::string_view id) {
+  ForgottenJobs forgotten(&limits_);
+  MutexLock lock(&mutex_);
+  LENET_ASSIGN_OR_RETURN(Row * row, Find(id));
+  LENET_RETURN_IF_ERROR(CheckEnded(row->job));
+  Forget(row, &forgotten);
+  return absl::OkStatus();
+}
+
+absl::Status MemoryStore::ForgetOld(absl::Time now) {
+  ForgottenJobs forgotten(&limits_);
+  MutexLock lock(&mutex_);
+  ForgetEnded(now, &forgotten);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<Attempt>> MemoryStore::ListAttempts(absl::string_view id) const {
@@ -131,6 +151,7 @@ absl::StatusOr<RecordPage> MemoryStore::ReadRecords(absl::string_view id, uint64
   page.last_sequence = row->job.last_sequence();
   page.first_sequence = page.last_sequence + 1 - row->records.size();
   page.ended = IsTerminal(row->job.state());
+  page.log_epoch = row->job.log_epoch();
   if (from_sequence > page.last_sequence) return page;
   size_t i = from_sequence > page.first_sequence ? static_cast<size_t>(from_sequence - page.first_sequence) : 0;
   int64_t bytes = 0;
@@ -165,7 +186,7 @@ void MemoryStore::Append(Row* row, std::span<v1::MetricRecord> records) {
   for (v1::MetricRecord& record : records) {
     Number(&row->job, &record);
     const int64_t bytes = static_cast<int64_t>(record.SpaceUsedLong());
-    row->records.push_back({std::make_shared<const v1::MetricRecord>(std::move(record)), bytes});
+    row->records.push_back({std::make_shared<const v1::MetricRecord>(record), bytes});
     row->log_bytes += bytes;
     total_log_bytes_ += bytes;
   }
@@ -181,27 +202,35 @@ void MemoryStore::DropOldest(Row* row) {
 void MemoryStore::Retain(Row* row) {
   while (row->log_bytes > limits_.max_log_bytes && row->records.size() > 1) DropOldest(row);
   while (total_log_bytes_ > limits_.max_total_log_bytes && !trimmable_.empty()) {
-    Row* ended = &rows_.at(trimmable_.front());
+    Row* ended = trimmable_.begin()->second;
     if (ended->records.size() > 1) {
       DropOldest(ended);
     } else {
-      trimmable_.pop_front();
+      trimmable_.erase(trimmable_.begin());
     }
   }
   while (total_log_bytes_ > limits_.max_total_log_bytes && row->records.size() > 1) DropOldest(row);
-  while (static_cast<int64_t>(ended_.size()) > limits_.max_ended_jobs) Forget(std::string(ended_.front()));
 }
 
-// The job is the first of ended_, so if it is in trimmable_, it is the first there too.
-void MemoryStore::Forget(const std::string& id) {
-  const auto it = rows_.find(id);
-  Row& row = it->second;
-  total_log_bytes_ -= row.log_bytes;
-  if (!row.job.request_id().empty()) ids_by_request_.erase(row.job.request_id());
-  rows_by_revision_.erase(row.revision);
-  ended_.pop_front();
-  if (!trimmable_.empty() && trimmable_.front() == id) trimmable_.pop_front();
-  rows_.erase(it);
+void MemoryStore::ForgetEnded(absl::Time now, ForgottenJobs* forgotten) {
+  while (static_cast<int64_t>(ended_.size()) > limits_.max_ended_jobs) Forget(ended_.begin()->second, forgotten);
+  if (limits_.max_age == absl::InfiniteDuration()) return;
+  for (auto it = ended_.begin(); it != ended_.end();) {
+    Row* const row = (it++)->second;
+    if (now - FromTimestamp(row->job.ended_at()) > limits_.max_age) Forget(row, forgotten);
+  }
+}
+
+void MemoryStore::Forget(Row* row, ForgottenJobs* forgotten) {
+  total_log_bytes_ -= row->log_bytes;
+  if (!row->job.request_id().empty()) ids_by_request_.erase(row->job.request_id());
+  rows_by_revision_.erase(row->revision);
+  ended_.erase(row->revision);
+  trimmable_.erase(row->revision);
+  const std::string id = row->job.id();
+  rows_.erase(id);
+  forgotten->Add(id);
+  forgotten->Commit();
 }
 
 }  // namespace lenet

@@ -6,13 +6,13 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <list>
 #include <map>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "server/store/job_store.h"
+#include "server/store/store_rules.h"
 #include "trainer/base/mutex.h"
 
 namespace lenet {
@@ -31,6 +31,8 @@ class MemoryStore : public JobStore {
   uint64_t revision() const override { return revision_.load(std::memory_order_acquire); }
   absl::StatusOr<v1::Job> ChangeState(absl::string_view id, StateUpdate update) override ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<v1::Job> UpdateJob(absl::string_view id, const JobEdit& edit) override ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status DeleteJob(absl::string_view id) override ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status ForgetOld(absl::Time now) override ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<std::vector<Attempt>> ListAttempts(absl::string_view id) const override ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<uint64_t> AppendRecords(absl::string_view id, std::span<v1::MetricRecord> records) override
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -55,9 +57,11 @@ class MemoryStore : public JobStore {
   void Touch(Row* row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Append(Row* row, std::span<v1::MetricRecord> records) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropOldest(Row* row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Applies the limits after `row` has grown or ended; `row` may be gone afterwards if it has ended.
+  // Applies the limits in bytes after `row` has grown.
   void Retain(Row* row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Forget(const std::string& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Of ended jobs those that are too many and too old; they may be among those that have just changed.
+  void ForgetEnded(absl::Time now, ForgottenJobs* forgotten) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Forget(Row* row, ForgottenJobs* forgotten) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const StoreLimits limits_;
   std::atomic<uint64_t> revision_{0};
@@ -66,9 +70,10 @@ class MemoryStore : public JobStore {
   std::map<std::string, Row, std::greater<>> rows_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::string> ids_by_request_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, Row*> rows_by_revision_ ABSL_GUARDED_BY(mutex_);
-  // Ids of ended jobs in the order in which they ended: all, and those whose log may still lose records.
-  std::list<std::string> ended_ ABSL_GUARDED_BY(mutex_);
-  std::list<std::string> trimmable_ ABSL_GUARDED_BY(mutex_);
+  // Ended jobs by their revision, that is, in the order in which they ended: all, and those whose log may still lose
+  // records.
+  std::map<uint64_t, Row*> ended_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, Row*> trimmable_ ABSL_GUARDED_BY(mutex_);
   int64_t total_log_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

@@ -67,6 +67,15 @@ absl::StatusOr<int64_t> Database::Integer(const std::string& sql) {
   return row ? statement.Integer(0) : 0;
 }
 
+absl::Status Database::CutWal() {
+  sqlite3_busy_timeout(get(), 0);
+  const int result = sqlite3_wal_checkpoint_v2(get(), nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr);
+  const absl::Status status =
+      result == SQLITE_OK || (result & 0xff) == SQLITE_BUSY ? absl::OkStatus() : Error("cannot use");
+  sqlite3_busy_timeout(get(), kBusyTimeoutMs);
+  return status;
+}
+
 absl::Status Database::Error(absl::string_view what) const {
   return absl::Status(ToCode(sqlite3_extended_errcode(get())),
                       absl::StrCat(what, " the database '", path_, "': ", sqlite3_errmsg(get())));

@@ -32,6 +32,9 @@ class Database {
   // Statements whose results, if any, are not wanted.
   absl::Status Execute(const std::string& sql);
   absl::StatusOr<int64_t> Integer(const std::string& sql);
+  // Empties the file of the write-ahead log. Does not wait for another connection that reads or writes: while one does,
+  // nothing is cut.
+  absl::Status CutWal();
 
   // Of the last call that failed: RESOURCE_EXHAUSTED the disk or memory is full; DATA_LOSS the file is damaged or no
   // database; PERMISSION_DENIED it cannot be opened or written; UNAVAILABLE locked by another process, or a failure of

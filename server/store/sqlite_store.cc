@@ -1,17 +1,15 @@
 #include "server/store/sqlite_store.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "lenet/v1/training_service.pb.h"
 #include "server/store/job_state.h"
-#include "server/store/store_rules.h"
+#include "server/store/timestamp.h"
+#include "trainer/base/log.h"
 #include "trainer/base/status.h"
 
 namespace lenet {
@@ -19,76 +17,29 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// PRAGMA application_id: tells the file from other programs' databases.
-constexpr int64_t kApplicationId = 0x6c6e6574;
-// PRAGMA user_version. A change of the tables below needs the next one, and the way from the one before in Migrate.
-constexpr int64_t kSchemaVersion = 1;
-
-// `job` is a lenet.v1.Job, `batch` a lenet.v1.StreamMetricsResponse. Times are microseconds since 1970.
-constexpr char kSchema[] = R"(
-CREATE TABLE jobs (
-  number INTEGER PRIMARY KEY,
-  id TEXT NOT NULL UNIQUE,
-  request_id TEXT UNIQUE,
-  state INTEGER NOT NULL,
-  revision INTEGER NOT NULL UNIQUE,
-  ended_revision INTEGER,
-  first_sequence INTEGER NOT NULL,
-  batches INTEGER NOT NULL,
-  log_bytes INTEGER NOT NULL,
-  job BLOB NOT NULL);
-CREATE INDEX jobs_ended ON jobs (ended_revision) WHERE ended_revision IS NOT NULL;
-CREATE INDEX jobs_trimmable ON jobs (ended_revision) WHERE ended_revision IS NOT NULL AND batches > 1;
-CREATE TABLE attempts (
-  job INTEGER NOT NULL REFERENCES jobs ON DELETE CASCADE,
-  number INTEGER NOT NULL,
-  started INTEGER NOT NULL,
-  ended INTEGER,
-  end_state INTEGER NOT NULL,
-  PRIMARY KEY (job, number)) WITHOUT ROWID;
-CREATE TABLE records (
-  number INTEGER PRIMARY KEY,
-  job INTEGER NOT NULL REFERENCES jobs ON DELETE CASCADE,
-  first_sequence INTEGER NOT NULL,
-  last_sequence INTEGER NOT NULL,
-  batch BLOB NOT NULL);
-CREATE UNIQUE INDEX records_by_job ON records (job, last_sequence);
-)";
+// SQLite empties the write-ahead log at about 4 MiB. A file that was larger is cut to the first of these, and beyond
+// the second readers are held off for it.
+constexpr int64_t kKeptWalBytes = int64_t{16} << 20;
+constexpr uintmax_t kMaxWalBytes = uintmax_t{32} << 20;
 
 constexpr char kRowColumns[] =
-    "SELECT number, revision, ended_revision, first_sequence, batches, log_bytes, job FROM jobs ";
+    "SELECT number, revision, ended_revision, first_sequence, batches, log_bytes, job, state FROM jobs ";
+constexpr char kDeleteJobs[] = "DELETE FROM jobs WHERE number IN (SELECT number FROM jobs WHERE ";
+constexpr char kDeletedColumns[] = ") RETURNING id, log_bytes";
 
-absl::Status Damaged(absl::string_view what) {
-  return absl::DataLossError(absl::StrCat("the database is damaged: ", what, " cannot be read"));
-}
+using PreparedSql = std::pair<Statement*, std::string>;
 
-absl::StatusOr<UniqueDescriptor> LockFolder(const fs::path& folder) {
-  const std::string path = (folder / "lenetd.lock").string();
-  UniqueDescriptor lock(Descriptor{::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)});
-  if (!lock) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open '", path, "'"));
-  if (::flock(lock.get().number, LOCK_EX | LOCK_NB) == 0) return lock;
-  if (errno != EWOULDBLOCK) return absl::ErrnoToStatus(errno, absl::StrCat("cannot lock '", path, "'"));
-  return absl::UnavailableError(
-      absl::StrCat("another lenetd has '", folder.string(), "' in use: it holds '", path, "'"));
-}
-
-absl::Status Migrate(Database* database) {
-  LENET_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database));
-  LENET_ASSIGN_OR_RETURN(const int64_t application, database->Integer("PRAGMA application_id"));
-  LENET_ASSIGN_OR_RETURN(const int64_t version, database->Integer("PRAGMA user_version"));
-  LENET_ASSIGN_OR_RETURN(const int64_t tables, database->Integer("SELECT COUNT(*) FROM sqlite_schema"));
-  if (version == 0 && application == 0 && tables == 0) {
-    LENET_RETURN_IF_ERROR(database->Execute(kSchema));
-    LENET_RETURN_IF_ERROR(database->Execute(absl::StrCat("PRAGMA application_id = ", kApplicationId)));
-    LENET_RETURN_IF_ERROR(database->Execute(absl::StrCat("PRAGMA user_version = ", kSchemaVersion)));
-    return transaction.Commit();
-  }
-  if (application != kApplicationId) return absl::FailedPreconditionError("it is another program's database");
-  if (version != kSchemaVersion) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("its version is ", version, ": this lenetd knows ", kSchemaVersion));
+absl::Status PrepareAll(const Database& database, std::span<const PreparedSql> statements) {
+  for (const auto& [statement, sql] : statements) {
+    LENET_ASSIGN_OR_RETURN(*statement, Statement::Prepare(database, sql));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<Database> OpenForReading(const fs::path& path) {
+  LENET_ASSIGN_OR_RETURN(Database database, Database::Open(path, SQLITE_OPEN_READWRITE));
+  LENET_RETURN_IF_ERROR(database.Execute("PRAGMA query_only = ON"));
+  return database;
 }
 
 }  // namespace
@@ -98,8 +49,9 @@ absl::StatusOr<SqliteStore::Writer> SqliteStore::OpenWriter(const fs::path& path
   LENET_RETURN_IF_ERROR(database.Execute("PRAGMA foreign_keys = ON"));
   LENET_RETURN_IF_ERROR(Annotate(Migrate(&database), absl::StrCat("database '", path.string(), "'")));
   LENET_RETURN_IF_ERROR(database.Execute("PRAGMA journal_mode = WAL"));
+  LENET_RETURN_IF_ERROR(database.Execute(absl::StrCat("PRAGMA journal_size_limit = ", kKeptWalBytes)));
   Writer writer = {.database = std::move(database)};
-  const std::pair<Statement*, std::string> statements[] = {
+  const PreparedSql statements[] = {
       {&writer.insert_job,
        "INSERT INTO jobs (id, request_id, state, revision, first_sequence, batches, log_bytes, job) "
        "VALUES (?1, ?2, ?3, ?4, 1, 0, 0, '')"},
@@ -107,14 +59,16 @@ absl::StatusOr<SqliteStore::Writer> SqliteStore::OpenWriter(const fs::path& path
       {&writer.find_request, absl::StrCat(kRowColumns, "WHERE request_id = ?1")},
       {&writer.update_job,
        "UPDATE jobs SET state = ?2, revision = ?3, ended_revision = ?4, first_sequence = ?5, batches = ?6, "
-       "log_bytes = ?7, job = ?8 WHERE number = ?1"},
-      {&writer.forget_jobs,
-       "DELETE FROM jobs WHERE number IN (SELECT number FROM jobs WHERE ended_revision IS NOT NULL "
-       "ORDER BY ended_revision LIMIT ?1) RETURNING log_bytes"},
+       "log_bytes = ?7, job = ?8, ended = ?9 WHERE number = ?1"},
+      {&writer.delete_job, absl::StrCat(kDeleteJobs, "number = ?1", kDeletedColumns)},
+      {&writer.delete_first,
+       absl::StrCat(kDeleteJobs, "ended_revision IS NOT NULL ORDER BY ended_revision LIMIT ?1", kDeletedColumns)},
+      {&writer.delete_old, absl::StrCat(kDeleteJobs, "ended < ?1", kDeletedColumns)},
       {&writer.insert_attempt, "INSERT INTO attempts (job, number, started, end_state) VALUES (?1, ?2, ?3, 0)"},
       {&writer.end_attempt,
        "UPDATE attempts SET ended = ?2, end_state = ?3 WHERE job = ?1 AND ended IS NULL AND "
        "number = (SELECT MAX(number) FROM attempts WHERE job = ?1)"},
+      {&writer.insert_epoch, "INSERT INTO log_epochs (job, number, first_sequence) VALUES (?1, ?2, ?3)"},
       {&writer.insert_batch, "INSERT INTO records (job, first_sequence, last_sequence, batch) VALUES (?1, ?2, ?3, ?4)"},
       {&writer.oldest_batch,
        "SELECT number, last_sequence, LENGTH(batch) FROM records WHERE job = ?1 ORDER BY last_sequence LIMIT 1"},
@@ -122,51 +76,118 @@ absl::StatusOr<SqliteStore::Writer> SqliteStore::OpenWriter(const fs::path& path
       {&writer.first_trimmable,
        "SELECT id FROM jobs WHERE ended_revision IS NOT NULL AND batches > 1 ORDER BY ended_revision LIMIT 1"},
   };
-  for (const auto& [statement, sql] : statements) {
-    LENET_ASSIGN_OR_RETURN(*statement, Statement::Prepare(writer.database, sql));
-  }
+  LENET_RETURN_IF_ERROR(PrepareAll(writer.database, statements));
   return writer;
 }
 
 absl::StatusOr<SqliteStore::Reader> SqliteStore::OpenReader(const fs::path& path) {
-  LENET_ASSIGN_OR_RETURN(Database database, Database::Open(path, SQLITE_OPEN_READWRITE));
-  LENET_RETURN_IF_ERROR(database.Execute("PRAGMA query_only = ON"));
+  LENET_ASSIGN_OR_RETURN(Database database, OpenForReading(path));
   Reader reader = {.database = std::move(database)};
-  const std::pair<Statement*, std::string> statements[] = {
+  const PreparedSql statements[] = {
       {&reader.job, absl::StrCat(kRowColumns, "WHERE id = ?1")},
       {&reader.request, absl::StrCat(kRowColumns, "WHERE request_id = ?1")},
       {&reader.jobs, absl::StrCat(kRowColumns, "WHERE id < ?1 ORDER BY id DESC")},
       {&reader.changes, absl::StrCat(kRowColumns, "WHERE revision > ?1 ORDER BY revision")},
       {&reader.attempts, "SELECT number, started, ended, end_state FROM attempts WHERE job = ?1 ORDER BY number"},
-      {&reader.batches, "SELECT batch FROM records WHERE job = ?1 AND last_sequence >= ?2 ORDER BY last_sequence"},
   };
-  for (const auto& [statement, sql] : statements) {
-    LENET_ASSIGN_OR_RETURN(*statement, Statement::Prepare(reader.database, sql));
-  }
+  LENET_RETURN_IF_ERROR(PrepareAll(reader.database, statements));
   return reader;
 }
 
-absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const fs::path& folder, const StoreLimits& limits) {
+absl::StatusOr<SqliteStore::LogReader> SqliteStore::OpenLogReader(const fs::path& path) {
+  LENET_ASSIGN_OR_RETURN(Database database, OpenForReading(path));
+  LogReader reader = {.database = std::move(database)};
+  const PreparedSql statements[] = {
+      {&reader.job, absl::StrCat(kRowColumns, "WHERE id = ?1")},
+      {&reader.epochs, "SELECT first_sequence FROM log_epochs WHERE job = ?1 ORDER BY number"},
+      {&reader.batches, "SELECT batch FROM records WHERE job = ?1 AND last_sequence >= ?2 ORDER BY last_sequence"},
+  };
+  LENET_RETURN_IF_ERROR(PrepareAll(reader.database, statements));
+  return reader;
+}
+
+absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const fs::path& folder, const StoreLimits& limits,
+                                                               const std::string& boot_id) {
   LENET_ASSIGN_OR_RETURN(UniqueDescriptor lock, LockFolder(folder));
   const fs::path path = folder / "lenetd.db";
   LENET_ASSIGN_OR_RETURN(Writer writer, OpenWriter(path));
   LENET_ASSIGN_OR_RETURN(Reader reader, OpenReader(path));
+  LENET_ASSIGN_OR_RETURN(LogReader log_reader, OpenLogReader(path));
   Totals totals;
   LENET_ASSIGN_OR_RETURN(totals.revision, writer.database.Integer("SELECT MAX(revision) FROM jobs"));
   LENET_ASSIGN_OR_RETURN(totals.log_bytes, writer.database.Integer("SELECT SUM(log_bytes) FROM jobs"));
   LENET_ASSIGN_OR_RETURN(totals.ended_jobs, writer.database.Integer("SELECT COUNT(ended_revision) FROM jobs"));
-  return std::unique_ptr<SqliteStore>(
-      new SqliteStore(limits, std::move(lock), std::move(writer), std::move(reader), totals));
+  auto store =
+      std::unique_ptr<SqliteStore>(new SqliteStore(limits, std::move(lock), folder / "lenetd.db-wal", std::move(writer),
+                                                   std::move(reader), std::move(log_reader), totals));
+  LENET_RETURN_IF_ERROR(store->Begin(boot_id, absl::Now()));
+  return store;
 }
 
-SqliteStore::SqliteStore(const StoreLimits& limits, UniqueDescriptor lock, Writer writer, Reader reader,
-                         const Totals& totals)
+SqliteStore::SqliteStore(const StoreLimits& limits, UniqueDescriptor lock, fs::path wal_path, Writer writer,
+                         Reader reader, LogReader log_reader, const Totals& totals)
     : limits_(limits),
       lock_(std::move(lock)),
       revision_(static_cast<uint64_t>(totals.revision)),
+      wal_path_(std::move(wal_path)),
       writer_(std::move(writer)),
       totals_(totals),
-      reader_(std::move(reader)) {}
+      reader_(std::move(reader)),
+      log_reader_(std::move(log_reader)) {}
+
+SqliteStore::~SqliteStore() {
+  MutexLock lock(&write_mutex_);
+  if (!begun_) return;
+  absl::Status status = SetDurability(Durability::kPower);
+  if (status.ok()) status = writer_.database.Execute("UPDATE last_opening SET closed = 1");
+  if (!status.ok()) Log(LogLevel::kError, absl::StrCat("the database is not closed in order: ", status.ToString()));
+}
+
+absl::Status SqliteStore::Begin(const std::string& boot_id, absl::Time now) {
+  ForgottenJobs forgotten(&limits_);
+  MutexLock lock(&write_mutex_);
+  LENET_RETURN_IF_ERROR(SetDurability(Durability::kPower));
+  LENET_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(&writer_.database));
+  LENET_ASSIGN_OR_RETURN(Statement last,
+                         Statement::Prepare(writer_.database, "SELECT closed, boot_id FROM last_opening"));
+  LENET_ASSIGN_OR_RETURN(const bool found, last.Step(writer_.database));
+  if (!found) return Damaged("its last opening");
+  const bool complete = last.Integer(0) != 0 || (!boot_id.empty() && last.Bytes(1) == absl::string_view(boot_id));
+  last.Reset();
+  if (!complete) LENET_RETURN_IF_ERROR(BeginEpochs());
+  LENET_ASSIGN_OR_RETURN(Statement note,
+                         Statement::Prepare(writer_.database, "UPDATE last_opening SET closed = 0, boot_id = ?1"));
+  note.Bind(1, boot_id);
+  LENET_RETURN_IF_ERROR(note.Run(writer_.database));
+  Totals totals = totals_;
+  LENET_RETURN_IF_ERROR(ForgetEnded(now, &totals, &forgotten));
+  LENET_RETURN_IF_ERROR(Commit(&transaction, totals));
+  forgotten.Commit();
+  begun_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status SqliteStore::BeginEpochs() {
+  LENET_ASSIGN_OR_RETURN(
+      Statement open, Statement::Prepare(writer_.database, absl::StrCat(kRowColumns, "WHERE ended_revision IS NULL")));
+  std::vector<Row> rows;
+  while (true) {
+    LENET_ASSIGN_OR_RETURN(const bool found, open.Step(writer_.database));
+    if (!found) break;
+    Row row;
+    // A damaged job has no readers.
+    if (ReadRow(open, &row).ok()) rows.push_back(std::move(row));
+  }
+  for (Row& row : rows) {
+    row.job.set_log_epoch(row.job.log_epoch() + 1);
+    writer_.insert_epoch.Bind(1, row.number);
+    writer_.insert_epoch.Bind(2, int64_t{row.job.log_epoch()});
+    writer_.insert_epoch.Bind(3, static_cast<int64_t>(row.job.last_sequence()) + 1);
+    LENET_RETURN_IF_ERROR(writer_.insert_epoch.Run(writer_.database));
+    LENET_RETURN_IF_ERROR(Write(row));
+  }
+  return absl::OkStatus();
+}
 
 absl::Status SqliteStore::SetDurability(Durability durability) {
   if (durability_ == durability) return absl::OkStatus();
@@ -208,12 +229,6 @@ absl::StatusOr<SqliteStore::Row> SqliteStore::Find(absl::string_view id) {
   return *std::move(row);
 }
 
-absl::StatusOr<SqliteStore::Row> SqliteStore::Look(absl::string_view id) const {
-  LENET_ASSIGN_OR_RETURN(std::optional<Row> row, ReadOne(reader_.database, id, &reader_.job));
-  if (!row) return UnknownJob(id);
-  return *std::move(row);
-}
-
 void SqliteStore::Touch(Row* row, Totals* totals) const { row->revision = ++totals->revision; }
 
 absl::Status SqliteStore::Append(Row* row, Totals* totals, std::span<v1::MetricRecord> records) {
@@ -230,7 +245,7 @@ absl::Status SqliteStore::Append(Row* row, Totals* totals, std::span<v1::MetricR
   writer_.insert_batch.Bind(3, static_cast<int64_t>(row->job.last_sequence()));
   writer_.insert_batch.BindBlob(4, bytes);
   const absl::Status status = writer_.insert_batch.Run(writer_.database);
-  // They are the caller's until the transaction is through.
+  // They get their numbers when the transaction is through.
   for (size_t i = 0; i < records.size(); ++i) {
     records[i].Swap(batch.mutable_records(static_cast<int>(i)));
     records[i].clear_sequence();
@@ -269,6 +284,7 @@ absl::Status SqliteStore::Write(const Row& row) {
   update.Bind(6, row.batches);
   update.Bind(7, row.log_bytes);
   update.BindBlob(8, row.job.SerializeAsString());
+  if (row.ended_revision) update.Bind(9, absl::ToUnixMicros(FromTimestamp(row.job.ended_at())));
   return update.Run(writer_.database);
 }
 
@@ -293,22 +309,43 @@ absl::Status SqliteStore::Finish(Row* row, Totals* totals) {
   for (; totals->log_bytes > limits_.max_total_log_bytes && row->batches > 1; dropped = true) {
     LENET_RETURN_IF_ERROR(DropOldest(row, totals));
   }
-  if (dropped) LENET_RETURN_IF_ERROR(Write(*row));
-  if (totals->ended_jobs <= limits_.max_ended_jobs) return absl::OkStatus();
-  writer_.forget_jobs.Bind(1, totals->ended_jobs - limits_.max_ended_jobs);
+  return dropped ? Write(*row) : absl::OkStatus();
+}
+
+absl::Status SqliteStore::Forget(Statement* statement, Totals* totals, ForgottenJobs* forgotten) {
   while (true) {
-    LENET_ASSIGN_OR_RETURN(const bool forgotten, writer_.forget_jobs.Step(writer_.database));
-    if (!forgotten) return absl::OkStatus();
+    LENET_ASSIGN_OR_RETURN(const bool deleted, statement->Step(writer_.database));
+    if (!deleted) return absl::OkStatus();
+    forgotten->Add(std::string(statement->Bytes(0)));
     --totals->ended_jobs;
-    totals->log_bytes -= writer_.forget_jobs.Integer(0);
+    totals->log_bytes -= statement->Integer(1);
   }
+}
+
+absl::Status SqliteStore::ForgetEnded(absl::Time now, Totals* totals, ForgottenJobs* forgotten) {
+  if (totals->ended_jobs > limits_.max_ended_jobs) {
+    writer_.delete_first.Bind(1, totals->ended_jobs - limits_.max_ended_jobs);
+    LENET_RETURN_IF_ERROR(Forget(&writer_.delete_first, totals, forgotten));
+  }
+  if (limits_.max_age == absl::InfiniteDuration()) return absl::OkStatus();
+  writer_.delete_old.Bind(1, absl::ToUnixMicros(now - limits_.max_age));
+  return Forget(&writer_.delete_old, totals, forgotten);
 }
 
 absl::Status SqliteStore::Commit(Transaction* transaction, const Totals& totals) {
   LENET_RETURN_IF_ERROR(transaction->Commit());
   totals_ = totals;
   revision_.store(static_cast<uint64_t>(totals.revision), std::memory_order_release);
+  BoundWal();
   return absl::OkStatus();
+}
+
+void SqliteStore::BoundWal() {
+  std::error_code error;
+  if (const uintmax_t bytes = fs::file_size(wal_path_, error); error || bytes <= kMaxWalBytes) return;
+  MutexLock read_lock(&read_mutex_);
+  MutexLock log_lock(&log_mutex_);
+  writer_.database.CutWal().IgnoreError();  // the next write meets the same and tells of it
 }
 
 absl::StatusOr<CreateResult> SqliteStore::CreateJob(const v1::Job& job, std::vector<v1::MetricRecord> records) {
@@ -325,6 +362,7 @@ absl::StatusOr<CreateResult> SqliteStore::CreateJob(const v1::Job& job, std::vec
   if (taken) return TakenId(job.id());
   Totals totals = totals_;
   Row row = {.job = job};
+  ApplyCreation(&row.job);
   Touch(&row, &totals);
   writer_.insert_job.Bind(1, job.id());
   if (!job.request_id().empty()) writer_.insert_job.Bind(2, job.request_id());
@@ -340,6 +378,7 @@ absl::StatusOr<CreateResult> SqliteStore::CreateJob(const v1::Job& job, std::vec
 
 absl::StatusOr<v1::Job> SqliteStore::ChangeState(absl::string_view id, StateUpdate update) {
   LENET_RETURN_IF_ERROR(CheckLegal(id, update));
+  ForgottenJobs forgotten(&limits_);
   MutexLock lock(&write_mutex_);
   LENET_RETURN_IF_ERROR(SetDurability(Durability::kPower));
   LENET_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(&writer_.database));
@@ -357,6 +396,8 @@ absl::StatusOr<v1::Job> SqliteStore::ChangeState(absl::string_view id, StateUpda
   if (IsTerminal(update.to)) {
     row.ended_revision = row.revision;
     ++totals.ended_jobs;
+  }
+  if (EndsAttempt(update.to)) {
     writer_.end_attempt.Bind(1, row.number);
     writer_.end_attempt.Bind(2, absl::ToUnixMicros(update.time));
     writer_.end_attempt.Bind(3, int64_t{update.to});
@@ -365,13 +406,42 @@ absl::StatusOr<v1::Job> SqliteStore::ChangeState(absl::string_view id, StateUpda
   if (update.edit) update.edit(&row.job);
   LENET_RETURN_IF_ERROR(Append(&row, &totals, update.records));
   LENET_RETURN_IF_ERROR(Finish(&row, &totals));
+  if (IsTerminal(update.to)) LENET_RETURN_IF_ERROR(ForgetEnded(update.time, &totals, &forgotten));
   LENET_RETURN_IF_ERROR(Commit(&transaction, totals));
+  forgotten.Commit();
   return std::move(row.job);
+}
+
+absl::Status SqliteStore::DeleteJob(absl::string_view id) {
+  ForgottenJobs forgotten(&limits_);
+  MutexLock lock(&write_mutex_);
+  LENET_RETURN_IF_ERROR(SetDurability(Durability::kPower));
+  LENET_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(&writer_.database));
+  LENET_ASSIGN_OR_RETURN(const Row row, Find(id));
+  LENET_RETURN_IF_ERROR(CheckEnded(row.job));
+  Totals totals = totals_;
+  writer_.delete_job.Bind(1, row.number);
+  LENET_RETURN_IF_ERROR(Forget(&writer_.delete_job, &totals, &forgotten));
+  LENET_RETURN_IF_ERROR(Commit(&transaction, totals));
+  forgotten.Commit();
+  return absl::OkStatus();
+}
+
+absl::Status SqliteStore::ForgetOld(absl::Time now) {
+  ForgottenJobs forgotten(&limits_);
+  MutexLock lock(&write_mutex_);
+  LENET_RETURN_IF_ERROR(SetDurability(Durability::kPower));
+  LENET_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(&writer_.database));
+  Totals totals = totals_;
+  LENET_RETURN_IF_ERROR(ForgetEnded(now, &totals, &forgotten));
+  LENET_RETURN_IF_ERROR(Commit(&transaction, totals));
+  forgotten.Commit();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<v1::Job> SqliteStore::UpdateJob(absl::string_view id, const JobEdit& edit) {
   MutexLock lock(&write_mutex_);
-  LENET_RETURN_IF_ERROR(SetDurability(Durability::kProcess));
+  LENET_RETURN_IF_ERROR(SetDurability(Durability::kPower));
   LENET_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(&writer_.database));
   LENET_ASSIGN_OR_RETURN(Row row, Find(id));
   edit(&row.job);
@@ -381,8 +451,11 @@ absl::StatusOr<v1::Job> SqliteStore::UpdateJob(absl::string_view id, const JobEd
 }
 
 absl::StatusOr<uint64_t> SqliteStore::AppendRecords(absl::string_view id, std::span<v1::MetricRecord> records) {
+  // Older checkpoints are deleted once it is recorded.
+  const bool saved = std::any_of(records.begin(), records.end(),
+                                 [](const v1::MetricRecord& record) { return record.has_checkpoint_saved(); });
   MutexLock lock(&write_mutex_);
-  LENET_RETURN_IF_ERROR(SetDurability(Durability::kProcess));
+  LENET_RETURN_IF_ERROR(SetDurability(saved ? Durability::kPower : Durability::kProcess));
   LENET_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(&writer_.database));
   LENET_ASSIGN_OR_RETURN(Row row, Find(id));
   LENET_RETURN_IF_ERROR(CheckLogOpen(row.job));
@@ -391,119 +464,12 @@ absl::StatusOr<uint64_t> SqliteStore::AppendRecords(absl::string_view id, std::s
   const uint64_t last = row.job.last_sequence();
   LENET_RETURN_IF_ERROR(Finish(&row, &totals));
   LENET_RETURN_IF_ERROR(Commit(&transaction, totals));
-  for (v1::MetricRecord& record : records) record.Clear();
+  uint64_t sequence = last - records.size();
+  for (v1::MetricRecord& record : records) {
+    record.set_sequence(++sequence);
+    record.set_attempt(row.job.attempt());
+  }
   return last;
-}
-
-absl::StatusOr<v1::Job> SqliteStore::GetJob(absl::string_view id) const {
-  MutexLock lock(&read_mutex_);
-  LENET_ASSIGN_OR_RETURN(Row row, Look(id));
-  return std::move(row.job);
-}
-
-absl::StatusOr<v1::Job> SqliteStore::FindByRequestId(absl::string_view request_id) const {
-  MutexLock lock(&read_mutex_);
-  LENET_ASSIGN_OR_RETURN(std::optional<Row> row, ReadOne(reader_.database, request_id, &reader_.request));
-  if (!row) return UnknownRequest(request_id);
-  return std::move(row->job);
-}
-
-absl::StatusOr<JobPage> SqliteStore::ListJobs(const JobQuery& query) const {
-  LENET_RETURN_IF_ERROR(CheckPageToken(query));
-  MutexLock lock(&read_mutex_);
-  const absl::Cleanup reset = [statement = &reader_.jobs] { statement->Reset(); };
-  JobPage page;
-  int64_t bytes = 0;
-  // Above every id, which are letters and digits.
-  reader_.jobs.Bind(1, query.page_token.empty() ? absl::string_view("~") : absl::string_view(query.page_token));
-  while (true) {
-    LENET_ASSIGN_OR_RETURN(const bool found, reader_.jobs.Step(reader_.database));
-    if (!found) return page;
-    Row row;
-    LENET_RETURN_IF_ERROR(ReadRow(reader_.jobs, &row));
-    if (!Wanted(query, row.job.state())) continue;
-    bytes += static_cast<int64_t>(row.job.ByteSizeLong());
-    if (static_cast<int>(page.jobs.size()) == query.limit || (bytes > query.max_bytes && !page.jobs.empty())) {
-      page.next_page_token = page.jobs.back().id();
-      return page;
-    }
-    page.jobs.push_back(std::move(row.job));
-  }
-}
-
-absl::StatusOr<ChangePage> SqliteStore::ListChanges(uint64_t after, int limit, int64_t max_bytes) const {
-  MutexLock lock(&read_mutex_);
-  const absl::Cleanup reset = [statement = &reader_.changes] { statement->Reset(); };
-  ChangePage page = {.revision = after};
-  int64_t bytes = 0;
-  reader_.changes.Bind(1, static_cast<int64_t>(after));
-  while (true) {
-    LENET_ASSIGN_OR_RETURN(const bool found, reader_.changes.Step(reader_.database));
-    page.complete = !found;
-    if (!found) return page;
-    Row row;
-    LENET_RETURN_IF_ERROR(ReadRow(reader_.changes, &row));
-    bytes += static_cast<int64_t>(row.job.ByteSizeLong());
-    if (static_cast<int>(page.jobs.size()) == limit || (bytes > max_bytes && !page.jobs.empty())) return page;
-    page.revision = static_cast<uint64_t>(row.revision);
-    page.jobs.push_back(std::move(row.job));
-  }
-}
-
-absl::StatusOr<std::vector<Attempt>> SqliteStore::ListAttempts(absl::string_view id) const {
-  MutexLock lock(&read_mutex_);
-  LENET_ASSIGN_OR_RETURN(const Row row, Look(id));
-  std::vector<Attempt> attempts;
-  reader_.attempts.Bind(1, row.number);
-  while (true) {
-    LENET_ASSIGN_OR_RETURN(const bool more, reader_.attempts.Step(reader_.database));
-    if (!more) return attempts;
-    Attempt& attempt = attempts.emplace_back();
-    attempt.number = static_cast<uint32_t>(reader_.attempts.Integer(0));
-    attempt.started_at = absl::FromUnixMicros(reader_.attempts.Integer(1));
-    if (!reader_.attempts.IsNull(2)) attempt.ended_at = absl::FromUnixMicros(reader_.attempts.Integer(2));
-    attempt.end_state = static_cast<v1::JobState>(reader_.attempts.Integer(3));
-  }
-}
-
-absl::StatusOr<RecordPage> SqliteStore::ReadRecords(absl::string_view id, uint64_t from_sequence,
-                                                    int64_t max_bytes) const {
-  MutexLock lock(&read_mutex_);
-  // One view of the file for both reads.
-  LENET_RETURN_IF_ERROR(reader_.database.Execute("BEGIN"));
-  absl::StatusOr<RecordPage> page = ReadRecordsInView(id, from_sequence, max_bytes);
-  const absl::Status ended = reader_.database.Execute("ROLLBACK");
-  if (page.ok() && !ended.ok()) return ended;
-  return page;
-}
-
-absl::StatusOr<RecordPage> SqliteStore::ReadRecordsInView(absl::string_view id, uint64_t from_sequence,
-                                                          int64_t max_bytes) const {
-  LENET_ASSIGN_OR_RETURN(const Row row, Look(id));
-  const absl::Cleanup reset = [statement = &reader_.batches] { statement->Reset(); };
-  RecordPage page;
-  page.last_sequence = row.job.last_sequence();
-  page.first_sequence = static_cast<uint64_t>(row.first_sequence);
-  page.ended = IsTerminal(row.job.state());
-  if (from_sequence > page.last_sequence) return page;
-  int64_t bytes = 0;
-  reader_.batches.Bind(1, row.number);
-  reader_.batches.Bind(2, static_cast<int64_t>(std::max(from_sequence, page.first_sequence)));
-  while (true) {
-    LENET_ASSIGN_OR_RETURN(const bool more, reader_.batches.Step(reader_.database));
-    if (!more) return page;
-    v1::StreamMetricsResponse batch;
-    const absl::string_view packed = reader_.batches.Bytes(0);
-    if (!batch.ParseFromArray(packed.data(), static_cast<int>(packed.size()))) {
-      return Damaged(absl::StrCat("the log of job ", id));
-    }
-    for (v1::MetricRecord& record : *batch.mutable_records()) {
-      if (record.sequence() < from_sequence) continue;
-      bytes += static_cast<int64_t>(record.SpaceUsedLong());
-      if (bytes > max_bytes && !page.records.empty()) return page;
-      page.records.push_back(std::make_shared<const v1::MetricRecord>(std::move(record)));
-    }
-  }
 }
 
 }  // namespace lenet

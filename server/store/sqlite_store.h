@@ -18,20 +18,30 @@
 #include "absl/strings/string_view.h"
 #include "server/store/job_store.h"
 #include "server/store/sqlite.h"
+#include "server/store/sqlite_schema.h"
+#include "server/store/store_rules.h"
 #include "trainer/base/descriptor.h"
 #include "trainer/base/mutex.h"
 
 namespace lenet {
 
-// What CreateJob and ChangeState answered survives a loss of power, all else the death of the process. After an error
-// nothing has changed, here or in the file.
+// What is answered survives a loss of power, but for AppendRecords without a checkpoint_saved record: its answers
+// survive the death of the process, and a loss of power once a later change does. After an error nothing has changed,
+// here or in the file.
+//
+// A log that may have lost its newest records with the power goes on in a new epoch: every job that has not ended gets
+// one when the database is opened under another boot of the kernel without having been closed under the last one.
 class SqliteStore : public JobStore {
  public:
   // Opens `folder`/lenetd.db, or makes it in a folder that is there. Only one process may have it open: UNAVAILABLE
   // names the lock file if another has. FAILED_PRECONDITION: a database of a newer version, or another program's;
-  // DATA_LOSS: it is damaged. Errors change nothing in the folder.
+  // DATA_LOSS: it is damaged. Errors change nothing in the folder. What is too old by the system's clock is forgotten
+  // at once. An empty `boot_id` is another one each time.
   static absl::StatusOr<std::unique_ptr<SqliteStore>> Open(const std::filesystem::path& folder,
-                                                           const StoreLimits& limits = {});
+                                                           const StoreLimits& limits = {},
+                                                           const std::string& boot_id = KernelBootId());
+  // Notes that nothing is missing, and closes the database.
+  ~SqliteStore() override;
 
   absl::StatusOr<CreateResult> CreateJob(const v1::Job& job, std::vector<v1::MetricRecord> records) override
       ABSL_LOCKS_EXCLUDED(write_mutex_);
@@ -45,12 +55,14 @@ class SqliteStore : public JobStore {
       ABSL_LOCKS_EXCLUDED(write_mutex_);
   absl::StatusOr<v1::Job> UpdateJob(absl::string_view id, const JobEdit& edit) override
       ABSL_LOCKS_EXCLUDED(write_mutex_);
+  absl::Status DeleteJob(absl::string_view id) override ABSL_LOCKS_EXCLUDED(write_mutex_);
+  absl::Status ForgetOld(absl::Time now) override ABSL_LOCKS_EXCLUDED(write_mutex_);
   absl::StatusOr<std::vector<Attempt>> ListAttempts(absl::string_view id) const override
       ABSL_LOCKS_EXCLUDED(read_mutex_);
   absl::StatusOr<uint64_t> AppendRecords(absl::string_view id, std::span<v1::MetricRecord> records) override
       ABSL_LOCKS_EXCLUDED(write_mutex_);
   absl::StatusOr<RecordPage> ReadRecords(absl::string_view id, uint64_t from_sequence, int64_t max_bytes) const override
-      ABSL_LOCKS_EXCLUDED(read_mutex_);
+      ABSL_LOCKS_EXCLUDED(log_mutex_);
 
  private:
   // What the file has of a job, beside its attempts and records.
@@ -71,21 +83,32 @@ class SqliteStore : public JobStore {
   };
   struct Writer {
     Database database;
-    Statement insert_job, find_job, find_request, update_job, forget_jobs;
-    Statement insert_attempt, end_attempt;
+    Statement insert_job, find_job, find_request, update_job, delete_job, delete_first, delete_old;
+    Statement insert_attempt, end_attempt, insert_epoch;
     Statement insert_batch, oldest_batch, delete_batch, first_trimmable;
   };
   struct Reader {
     Database database;
-    Statement job, request, jobs, changes, attempts, batches;
+    Statement job, request, jobs, changes, attempts;
   };
+  // Replaying logs keeps no other call waiting.
+  struct LogReader {
+    Database database;
+    Statement job, epochs, batches;
+  };
+  static constexpr int kStateColumn = 7;  // where a row is read
   enum class Durability { kProcess, kPower };
 
-  SqliteStore(const StoreLimits& limits, UniqueDescriptor lock, Writer writer, Reader reader, const Totals& totals);
+  SqliteStore(const StoreLimits& limits, UniqueDescriptor lock, std::filesystem::path wal_path, Writer writer,
+              Reader reader, LogReader log_reader, const Totals& totals);
 
   static absl::StatusOr<Writer> OpenWriter(const std::filesystem::path& path);
   static absl::StatusOr<Reader> OpenReader(const std::filesystem::path& path);
+  static absl::StatusOr<LogReader> OpenLogReader(const std::filesystem::path& path);
 
+  // The first transaction after Open.
+  absl::Status Begin(const std::string& boot_id, absl::Time now) ABSL_LOCKS_EXCLUDED(write_mutex_);
+  absl::Status BeginEpochs() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   absl::Status SetDurability(Durability durability) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   static absl::Status ReadRow(const Statement& statement, Row* row);
   // What the statement, which selects by a key, finds, if anything.
@@ -100,22 +123,36 @@ class SqliteStore : public JobStore {
   absl::Status Append(Row* row, Totals* totals, std::span<v1::MetricRecord> records)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   absl::Status DropOldest(Row* row, Totals* totals) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
-  // Applies the limits and writes the row.
+  // Runs a statement that deletes jobs and gives their ids and log_bytes.
+  absl::Status Forget(Statement* statement, Totals* totals, ForgottenJobs* forgotten)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
+  // Of ended jobs those that are too many and too old.
+  absl::Status ForgetEnded(absl::Time now, Totals* totals, ForgottenJobs* forgotten)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
+  // Applies the limits in bytes and writes the row.
   absl::Status Finish(Row* row, Totals* totals) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   absl::Status Write(const Row& row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   absl::Status Commit(Transaction* transaction, const Totals& totals) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
+  // Readers that leave no pause keep SQLite from beginning the write-ahead log anew: beyond a bound they have to.
+  void BoundWal() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_) ABSL_LOCKS_EXCLUDED(read_mutex_, log_mutex_);
   absl::StatusOr<RecordPage> ReadRecordsInView(absl::string_view id, uint64_t from_sequence, int64_t max_bytes) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(read_mutex_);
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(log_mutex_);
+
+  absl::Status ReadEpochs(int64_t job, std::vector<uint64_t>* starts) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(log_mutex_);
 
   const StoreLimits limits_;
   const UniqueDescriptor lock_;  // until the database is closed
   std::atomic<uint64_t> revision_;
-  Mutex write_mutex_;
+  const std::filesystem::path wal_path_;
+  Mutex write_mutex_;  // taken before the others
+  bool begun_ ABSL_GUARDED_BY(write_mutex_) = false;
   Writer writer_ ABSL_GUARDED_BY(write_mutex_);
   Totals totals_ ABSL_GUARDED_BY(write_mutex_);
   std::optional<Durability> durability_ ABSL_GUARDED_BY(write_mutex_);  // that the connection is set to
   mutable Mutex read_mutex_;
   mutable Reader reader_ ABSL_GUARDED_BY(read_mutex_);
+  mutable Mutex log_mutex_;
+  mutable LogReader log_reader_ ABSL_GUARDED_BY(log_mutex_);
 };
 
 }  // namespace lenet

@@ -8,6 +8,31 @@
 #include "server/store/timestamp.h"
 
 namespace lenet {
+namespace {
+
+void AddCheckpoint(const v1::MetricRecord& record, v1::Job* job) {
+  const v1::CheckpointSaved& saved = record.checkpoint_saved();
+  job->set_checkpoint(saved.path());
+  auto& checkpoints = *job->mutable_checkpoints();
+  const auto place = std::find_if(checkpoints.begin(), checkpoints.end(),
+                                  [&saved](const v1::Checkpoint& other) { return other.step() >= saved.step(); });
+  auto index = static_cast<int>(place - checkpoints.begin());
+  if (place == checkpoints.end() || place->step() != saved.step()) {
+    checkpoints.Add();
+    for (int i = checkpoints.size() - 1; i > index; --i) checkpoints.SwapElements(i, i - 1);
+  }
+  v1::Checkpoint& checkpoint = checkpoints[index];
+  checkpoint.Clear();
+  checkpoint.set_step(saved.step());
+  checkpoint.set_epoch(saved.epoch());
+  checkpoint.set_path(saved.path());
+  checkpoint.set_bytes(saved.bytes());
+  checkpoint.set_weights_checksum(saved.weights_checksum());
+  if (saved.has_accuracy()) checkpoint.set_accuracy(saved.accuracy());
+  *checkpoint.mutable_saved_at() = record.time();
+}
+
+}  // namespace
 
 absl::Status UnknownJob(absl::string_view id) { return absl::NotFoundError(absl::StrCat("no job \"", id, "\"")); }
 
@@ -40,6 +65,12 @@ absl::Status CheckLogOpen(const v1::Job& job) {
       absl::StrCat("job \"", job.id(), "\" is ", StateName(job.state()), ": its log is closed"));
 }
 
+absl::Status CheckEnded(const v1::Job& job) {
+  if (IsTerminal(job.state())) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("job \"", job.id(), "\" is ", StateName(job.state()), ": it has not ended"));
+}
+
 absl::Status CheckPageToken(const JobQuery& query) {
   // A token is the last id of its page, which may have been forgotten since.
   if (std::all_of(query.page_token.begin(), query.page_token.end(), absl::ascii_isalnum)) return absl::OkStatus();
@@ -49,6 +80,8 @@ absl::Status CheckPageToken(const JobQuery& query) {
 bool Wanted(const JobQuery& query, v1::JobState state) {
   return query.states.empty() || std::find(query.states.begin(), query.states.end(), state) != query.states.end();
 }
+
+void ApplyCreation(v1::Job* job) { job->set_log_epoch(1); }
 
 void ApplyChange(const StateUpdate& update, v1::Job* job) {
   job->set_state(update.to);
@@ -64,7 +97,12 @@ void Number(v1::Job* job, v1::MetricRecord* record) {
   job->set_last_sequence(job->last_sequence() + 1);
   record->set_sequence(job->last_sequence());
   record->set_attempt(job->attempt());
-  if (record->has_checkpoint_saved()) job->set_checkpoint(record->checkpoint_saved().path());
+  if (record->has_checkpoint_saved()) AddCheckpoint(*record, job);
+}
+
+ForgottenJobs::~ForgottenJobs() {
+  if (!committed_ || !limits_->forgotten) return;
+  for (const std::string& id : ids_) limits_->forgotten(id);
 }
 
 }  // namespace lenet

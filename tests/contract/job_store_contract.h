@@ -24,7 +24,7 @@
 
 namespace lenet {
 
-using JobStoreFactory = std::function<std::unique_ptr<JobStore>()>;
+using JobStoreFactory = std::function<std::unique_ptr<JobStore>(const StoreLimits&)>;
 
 class JobStoreContract : public ::testing::TestWithParam<JobStoreFactory> {
  protected:
@@ -67,7 +67,7 @@ class JobStoreContract : public ::testing::TestWithParam<JobStoreFactory> {
     return ids;
   }
 
-  std::unique_ptr<JobStore> store_ = GetParam()();
+  std::unique_ptr<JobStore> store_ = GetParam()({});
 };
 
 TEST_P(JobStoreContract, AnEmptyStoreKnowsNothing) {
@@ -75,6 +75,7 @@ TEST_P(JobStoreContract, AnEmptyStoreKnowsNothing) {
   EXPECT_TRUE(absl::IsNotFound(store_->FindByRequestId("r").status()));
   EXPECT_TRUE(absl::IsNotFound(Change("a", v1::QUEUED, v1::STARTING).status()));
   EXPECT_TRUE(absl::IsNotFound(store_->UpdateJob("a", [](v1::Job*) {}).status()));
+  EXPECT_TRUE(absl::IsNotFound(store_->DeleteJob("a")));
   EXPECT_TRUE(absl::IsNotFound(store_->ListAttempts("a").status()));
   EXPECT_TRUE(absl::IsNotFound(Append("a", {Warning("w")}).status()));
   EXPECT_TRUE(absl::IsNotFound(store_->ReadRecords("a", 1, 1000).status()));
@@ -94,6 +95,7 @@ TEST_P(JobStoreContract, KeepsAJobAsItWasCreated) {
   EXPECT_EQ(kept.SerializeAsString(), result->job.SerializeAsString());
   EXPECT_EQ(kept.spec().dataset(), "data of a");
   EXPECT_EQ(kept.attempt(), 0u);
+  EXPECT_EQ(kept.log_epoch(), 1u);
   EXPECT_EQ(store_->FindByRequestId("request")->id(), "a");
   EXPECT_TRUE(store_->ListAttempts("a")->empty());
 }
@@ -237,6 +239,39 @@ TEST_P(JobStoreContract, AChangeSetsStateReasonTimesAndAttempt) {
   EXPECT_EQ(attempts[0].ended_at, At(30));
   EXPECT_EQ(attempts[0].end_state, v1::SUCCEEDED);
   EXPECT_EQ(store_->GetJob("a")->SerializeAsString(), job.SerializeAsString());
+}
+
+TEST_P(JobStoreContract, AnAttemptThatIsGivenUpIsClosedAndTheNextOneOpened) {
+  Create("a");
+  const std::vector<std::pair<v1::JobState, v1::JobState>> ways = {
+      {v1::STARTING, v1::QUEUED}, {v1::STARTING, v1::PAUSED}, {v1::RUNNING, v1::QUEUED}, {v1::RUNNING, v1::PAUSED}};
+  int second = 20;
+  uint32_t attempt = 0;
+  for (const auto& [from, to] : ways) {
+    ASSERT_TRUE(Change("a", v1::QUEUED, v1::STARTING, second++).ok());
+    if (from == v1::RUNNING) {
+      ASSERT_TRUE(Change("a", v1::STARTING, v1::RUNNING, second++).ok());
+    }
+    const v1::Job job = Change("a", from, to, second).value();
+    EXPECT_EQ(job.attempt(), ++attempt);
+    EXPECT_FALSE(job.has_ended_at());
+    EXPECT_EQ(FromTimestamp(job.started_at()), At(20));
+    const std::vector<Attempt> attempts = store_->ListAttempts("a").value();
+    ASSERT_EQ(attempts.size(), attempt);
+    EXPECT_EQ(attempts.back().ended_at, At(second++));
+    EXPECT_EQ(attempts.back().end_state, to);
+    // Changes without an open attempt leave the closed one alone.
+    if (to == v1::PAUSED) {
+      ASSERT_TRUE(Change("a", v1::PAUSED, v1::QUEUED, second++).ok());
+    } else {
+      ASSERT_TRUE(Change("a", v1::QUEUED, v1::PAUSED, second++).ok());
+      ASSERT_TRUE(Change("a", v1::PAUSED, v1::QUEUED, second++).ok());
+    }
+    EXPECT_EQ(store_->ListAttempts("a")->back().end_state, to);
+  }
+  ASSERT_TRUE(Change("a", v1::QUEUED, v1::PAUSED, second++).ok());
+  EXPECT_EQ(FromTimestamp(Change("a", v1::PAUSED, v1::STOPPED, second)->ended_at()), At(second));
+  EXPECT_EQ(store_->ListAttempts("a")->back().end_state, v1::PAUSED);
 }
 
 TEST_P(JobStoreContract, AJobThatNeverRanHasNoAttempt) {
@@ -411,12 +446,67 @@ TEST_P(JobStoreContract, ALogEndsWithItsJob) {
   EXPECT_EQ(store_->GetJob("a")->last_sequence(), 2u);
 }
 
-TEST_P(JobStoreContract, ACheckpointRecordSetsTheJobsCheckpoint) {
+TEST_P(JobStoreContract, AppendedRecordsGetTheirNumbers) {
   Create("a");
-  v1::MetricRecord saved;
-  saved.mutable_checkpoint_saved()->set_path("/state/jobs/a/step-1");
-  ASSERT_TRUE(Append("a", {saved}).ok());
-  EXPECT_EQ(store_->GetJob("a")->checkpoint(), "/state/jobs/a/step-1");
+  ASSERT_TRUE(Change("a", v1::QUEUED, v1::STARTING).ok());
+  std::vector<v1::MetricRecord> records = {Warning("x"), Warning("y")};
+  ASSERT_EQ(store_->AppendRecords("a", records).value(), 3u);
+  for (size_t i = 0; i < records.size(); ++i) {
+    EXPECT_EQ(records[i].sequence(), i + 2);
+    EXPECT_EQ(records[i].attempt(), 1u);
+    EXPECT_EQ(records[i].SerializeAsString(), store_->ReadRecords("a", i + 2, 1)->records[0]->SerializeAsString());
+  }
+}
+
+TEST_P(JobStoreContract, CheckpointRecordsAreKeptWithTheJob) {
+  Create("a");
+  const auto saved = [](int64_t step, const std::string& path) {
+    v1::MetricRecord record;
+    *record.mutable_time() = ToTimestamp(At(100 + static_cast<int>(step)));
+    record.mutable_checkpoint_saved()->set_step(step);
+    record.mutable_checkpoint_saved()->set_path(path);
+    return record;
+  };
+  v1::MetricRecord third = saved(30, "/jobs/a/30");
+  third.mutable_checkpoint_saved()->set_epoch(3);
+  third.mutable_checkpoint_saved()->set_bytes(1234);
+  third.mutable_checkpoint_saved()->set_weights_checksum(0xfedcba9876543210);
+  third.mutable_checkpoint_saved()->set_accuracy(0.75);
+  ASSERT_TRUE(Append("a", {saved(10, "/jobs/a/10"), Warning("w"), third}).ok());
+  ASSERT_TRUE(Append("a", {saved(20, "/jobs/a/20")}).ok());
+  v1::Job job = store_->GetJob("a").value();
+  EXPECT_EQ(job.checkpoint(), "/jobs/a/20");  // saved last
+  ASSERT_EQ(job.checkpoints_size(), 3);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(job.checkpoints(i).step(), 10 * (i + 1));
+    EXPECT_EQ(job.checkpoints(i).path(), absl::StrCat("/jobs/a/", 10 * (i + 1)));
+    EXPECT_EQ(FromTimestamp(job.checkpoints(i).saved_at()), At(100 + 10 * (i + 1)));
+    EXPECT_EQ(job.checkpoints(i).has_accuracy(), i == 2);
+  }
+  EXPECT_EQ(job.checkpoints(2).epoch(), 3);
+  EXPECT_EQ(job.checkpoints(2).bytes(), 1234);
+  EXPECT_EQ(job.checkpoints(2).weights_checksum(), 0xfedcba9876543210);
+  EXPECT_EQ(job.checkpoints(2).accuracy(), 0.75);
+
+  // One of the same step takes its place; one with a change of state counts as well; an edit takes out.
+  StateUpdate update = {.from = v1::QUEUED, .to = v1::STARTING, .time = At(20)};
+  update.records = {saved(30, "/jobs/a/again"), saved(40, "/jobs/a/40")};
+  ASSERT_TRUE(store_->ChangeState("a", update).ok());
+  ASSERT_TRUE(
+      store_->UpdateJob("a", [](v1::Job* edited) { edited->mutable_checkpoints()->DeleteSubrange(0, 2); }).ok());
+  job = store_->GetJob("a").value();
+  ASSERT_EQ(job.checkpoints_size(), 2);
+  EXPECT_EQ(job.checkpoints(0).path(), "/jobs/a/again");
+  EXPECT_FALSE(job.checkpoints(0).has_accuracy());
+  EXPECT_EQ(job.checkpoints(1).path(), "/jobs/a/40");
+  EXPECT_EQ(job.checkpoint(), "/jobs/a/40");
+}
+
+TEST_P(JobStoreContract, ALogBeginsInItsFirstEpoch) {
+  Create("a");
+  const RecordPage page = store_->ReadRecords("a", 1, 1000).value();
+  EXPECT_EQ(page.log_epoch, 1u);
+  EXPECT_TRUE(page.epoch_starts.empty());
 }
 
 TEST_P(JobStoreContract, ManyThreadsAppendAndReadOneLog) {

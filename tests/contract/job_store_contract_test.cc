@@ -1,22 +1,32 @@
 #include "tests/contract/job_store_contract.h"
 
 #include <memory>
+#include <string>
 
 #include "server/store/memory_store.h"
 #include "server/store/sqlite_store.h"
+#include "tests/contract/job_store_forgetting.h"
 #include "tests/support/temp_folder.h"
 
 namespace lenet {
 
-INSTANTIATE_TEST_SUITE_P(Memory, JobStoreContract,
-                         ::testing::Values(JobStoreFactory([] { return std::make_unique<MemoryStore>(); })),
-                         [](const auto&) { return "Store"; });
+namespace {
 
-INSTANTIATE_TEST_SUITE_P(Sqlite, JobStoreContract, ::testing::Values(JobStoreFactory([]() -> std::unique_ptr<JobStore> {
-                           static std::unique_ptr<TempFolder> folder;  // of the test that runs
-                           folder = std::make_unique<TempFolder>();
-                           return SqliteStore::Open(folder->path()).value();
-                         })),
-                         [](const auto&) { return "Store"; });
+std::unique_ptr<JobStore> InMemory(const StoreLimits& limits) { return std::make_unique<MemoryStore>(limits); }
+
+std::unique_ptr<JobStore> InSqlite(const StoreLimits& limits) {
+  static std::unique_ptr<TempFolder> folder;  // of the test that runs
+  folder = std::make_unique<TempFolder>();
+  return SqliteStore::Open(folder->path(), limits).value();
+}
+
+std::string Name(const ::testing::TestParamInfo<JobStoreFactory>&) { return "Store"; }
+
+}  // namespace
+
+INSTANTIATE_TEST_SUITE_P(Memory, JobStoreContract, ::testing::Values(JobStoreFactory(InMemory)), Name);
+INSTANTIATE_TEST_SUITE_P(Sqlite, JobStoreContract, ::testing::Values(JobStoreFactory(InSqlite)), Name);
+INSTANTIATE_TEST_SUITE_P(Memory, JobStoreForgetting, ::testing::Values(JobStoreFactory(InMemory)), Name);
+INSTANTIATE_TEST_SUITE_P(Sqlite, JobStoreForgetting, ::testing::Values(JobStoreFactory(InSqlite)), Name);
 
 }  // namespace lenet

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -17,6 +18,8 @@
 
 namespace lenet {
 namespace {
+
+using Clock = MetricsLog::Clock;
 
 class MetricsLogTest : public ::testing::Test {
  protected:
@@ -86,17 +89,84 @@ TEST_F(MetricsLogTest, SplitsAtTheMostLossesOfARecord) {
   EXPECT_EQ(step, static_cast<int64_t>(count) + 1);
 }
 
-TEST_F(MetricsLogTest, WakesAtTheFirstLossesAndAtAFullRecord) {
+TEST_F(MetricsLogTest, IsDueAWhileAfterTheFirstLossesAndAtOnceWithAFullRecord) {
   log_.AddLosses(0, 1, {});
   EXPECT_EQ(wakes_, 0);
+  EXPECT_EQ(log_.due(), Clock::time_point::max());
+  const Clock::time_point before = Clock::now();
   log_.AddLosses(0, 1, Losses(1, 1));
   EXPECT_EQ(wakes_, 1);
+  EXPECT_GE(log_.due(), before + std::chrono::milliseconds(100));
+  EXPECT_LE(log_.due(), Clock::now() + std::chrono::milliseconds(100));
+  const Clock::time_point due = log_.due();
   log_.AddLosses(1, 1, Losses(1, 100));
-  ASSERT_TRUE(log_.Flush().ok());
-  log_.AddLosses(0, 2, Losses(2, 100));
+  log_.Add(Epoch(1));
+  EXPECT_EQ(log_.due(), due);
   EXPECT_EQ(wakes_, 1);
-  log_.AddLosses(0, 102, Losses(102, MetricsLog::kMaxLosses));
+  ASSERT_TRUE(log_.Flush().ok());
+  EXPECT_EQ(log_.due(), Clock::time_point::max());
+  log_.Add(Epoch(2));
   EXPECT_EQ(wakes_, 2);
+  log_.AddLosses(0, 102, Losses(102, MetricsLog::kMaxLosses));
+  EXPECT_EQ(wakes_, 3);
+  EXPECT_LE(log_.due(), Clock::now());
+}
+
+TEST_F(MetricsLogTest, AReaderThatWaitsMakesItDueSoonAfterTheLastWrite) {
+  log_.AwaitMore();
+  EXPECT_EQ(wakes_, 0);
+  log_.AddLosses(0, 1, Losses(1, 1));  // the first: at once
+  EXPECT_EQ(wakes_, 1);
+  EXPECT_LE(log_.due(), Clock::now());
+  const Clock::time_point before = Clock::now();
+  ASSERT_TRUE(log_.Flush().ok());
+  const Clock::time_point after = Clock::now();
+
+  log_.AddLosses(0, 2, Losses(2, 1));
+  EXPECT_GE(log_.due(), after + std::chrono::milliseconds(50));  // nobody waits any more
+  EXPECT_EQ(wakes_, 2);
+  log_.AwaitMore();
+  EXPECT_EQ(wakes_, 3);
+  EXPECT_GE(log_.due(), before + std::chrono::milliseconds(5));
+  EXPECT_LE(log_.due(), after + std::chrono::milliseconds(5));
+  log_.AwaitMore();
+  log_.AddLosses(0, 3, Losses(3, 1));
+  EXPECT_EQ(wakes_, 3);
+}
+
+TEST_F(MetricsLogTest, WhatIsRefusedIsDueAgain) {
+  store_.full = true;
+  log_.Add(Epoch(1));
+  const Clock::time_point before = Clock::now();
+  EXPECT_FALSE(log_.Flush().ok());
+  EXPECT_GE(log_.due(), before + std::chrono::milliseconds(100));
+  EXPECT_LE(log_.due(), Clock::now() + std::chrono::milliseconds(100));
+}
+
+TEST_F(MetricsLogTest, TheNewestRecordsAreInMemoryOnceTheyAreWritten) {
+  log_.Add(Epoch(1));
+  EXPECT_TRUE(log_.Recent(1, 1000).empty());
+  store_.full = true;
+  EXPECT_FALSE(log_.Flush().ok());
+  EXPECT_TRUE(log_.Recent(1, 1000).empty());
+  store_.full = false;
+  ASSERT_TRUE(log_.Flush().ok());
+  ASSERT_TRUE(log_.ChangeState({.from = v1::QUEUED, .to = v1::STARTING, .time = absl::Now(), .reason = "go"}).ok());
+  log_.AddLosses(0, 1, Losses(1, MetricsLog::kMaxLosses + 1));
+  ASSERT_TRUE(log_.Flush().ok());
+  const std::vector<RecordPtr> stored = Records();
+  const std::vector<RecordPtr> recent = log_.Recent(1, 1 << 20);
+  ASSERT_EQ(stored.size(), 4u);
+  ASSERT_EQ(recent.size(), 4u);
+  for (size_t i = 0; i < recent.size(); ++i) {
+    EXPECT_EQ(recent[i]->SerializeAsString(), stored[i]->SerializeAsString()) << i;
+  }
+  EXPECT_EQ(recent[1]->attempt(), 1u);
+
+  // Of a job that does not run nothing is kept.
+  ASSERT_TRUE(log_.ChangeState({.from = v1::STARTING, .to = v1::PAUSED, .time = absl::Now()}).ok());
+  EXPECT_TRUE(log_.Recent(1, 1000).empty());
+  EXPECT_TRUE(log_.Recent(5, 1000).empty());
 }
 
 TEST_F(MetricsLogTest, OtherRecordsStandAfterTheLossesAddedBefore) {

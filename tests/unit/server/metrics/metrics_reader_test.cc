@@ -1,5 +1,7 @@
 #include "server/metrics/metrics_reader.h"
 
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <thread>
@@ -16,14 +18,33 @@ namespace {
 
 using Place = MetricsReader::Place;
 
+// Counts reads of the log, and can have lost records with the power.
+class ReadStore : public MemoryStore {
+ public:
+  using MemoryStore::MemoryStore;
+  std::vector<uint64_t> epoch_starts;
+  mutable std::atomic<int> reads{0};
+
+  absl::StatusOr<RecordPage> ReadRecords(absl::string_view id, uint64_t from_sequence,
+                                         int64_t max_bytes) const override {
+    ++reads;
+    absl::StatusOr<RecordPage> page = MemoryStore::ReadRecords(id, from_sequence, max_bytes);
+    if (page.ok()) {
+      page->epoch_starts = epoch_starts;
+      page->log_epoch = static_cast<uint32_t>(epoch_starts.size()) + 1;
+    }
+    return page;
+  }
+};
+
 class MetricsReaderTest : public ::testing::Test {
  protected:
-  explicit MetricsReaderTest(const StoreLimits& options = {}) : store_(options) {
+  explicit MetricsReaderTest(const StoreLimits& limits = {}, const MetricsLog::Options& options = {}) : store_(limits) {
     v1::Job job;
     job.set_id("a");
     job.set_state(v1::QUEUED);
     EXPECT_TRUE(store_.CreateJob(job, {}).ok());
-    log_ = std::make_shared<MetricsLog>(&store_, "a", 0);
+    log_ = std::make_shared<MetricsLog>(&store_, "a", 0, MetricsLog::Hooks(), options);
   }
 
   void AddWarnings(int count, size_t bytes = 10) {
@@ -38,8 +59,8 @@ class MetricsReaderTest : public ::testing::Test {
   void End() { ASSERT_TRUE(log_->ChangeState({.from = v1::QUEUED, .to = v1::STOPPED, .time = absl::Now()}).ok()); }
 
   // `live` false: the job is over.
-  MetricsReader Reader(uint64_t from, RecordWishes wishes = {}, bool live = true) {
-    return MetricsReader(&store_, "a", live ? log_ : nullptr, from, std::move(wishes));
+  MetricsReader Reader(uint64_t from, RecordWishes wishes = {}, bool live = true, uint32_t known_epoch = 0) {
+    return MetricsReader(&store_, "a", live ? log_ : nullptr, from, std::move(wishes), known_epoch);
   }
 
   // Reads until there is no more now, appends the sequences, and gives the place.
@@ -58,7 +79,7 @@ class MetricsReaderTest : public ::testing::Test {
     return range;
   }
 
-  MemoryStore store_;
+  ReadStore store_;
   std::shared_ptr<MetricsLog> log_;
 };
 
@@ -153,6 +174,40 @@ TEST_F(MetricsReaderTest, ReconnectingWithTheNextSequenceMissesAndRepeatsNothing
   EXPECT_EQ(sequences, Range(1, 50));
 }
 
+TEST_F(MetricsReaderTest, AtTheNewestEndTheStoreIsNotRead) {
+  AddWarnings(5);
+  std::vector<MetricsReader> readers;
+  std::vector<std::vector<uint64_t>> sequences(10);
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    readers.push_back(Reader(0));
+    EXPECT_EQ(ReadUp(&readers[i], &sequences[i]), Place::kNewest);
+  }
+  const int reads = store_.reads;
+  for (int round = 0; round < 20; ++round) {
+    AddWarnings(10, 1000);
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      EXPECT_EQ(ReadUp(&readers[i], &sequences[i], 3000), Place::kNewest);
+    }
+  }
+  EXPECT_EQ(store_.reads, reads);
+  End();
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    EXPECT_EQ(ReadUp(&readers[i], &sequences[i]), Place::kEnd);
+    EXPECT_EQ(sequences[i], Range(1, 207));
+  }
+}
+
+TEST_F(MetricsReaderTest, AReaderAtTheNewestWaitsForMore) {
+  AddWarnings(1);
+  MetricsReader reader = Reader(0);
+  std::vector<uint64_t> sequences;
+  EXPECT_EQ(ReadUp(&reader, &sequences), Place::kNewest);
+  v1::MetricRecord record;
+  record.mutable_warning()->set_message("next");
+  log_->Add(record);
+  EXPECT_LE(log_->due(), MetricsLog::Clock::now() + std::chrono::milliseconds(5));
+}
+
 TEST_F(MetricsReaderTest, AFilterThatDropsAllStillGetsToTheEnd) {
   AddWarnings(300, 1000);
   End();
@@ -184,6 +239,124 @@ TEST_F(MetricsReaderTest, ManyReadersFollowOneLog) {
   }
 }
 
+// A memory of a few records.
+class SmallRingTest : public MetricsReaderTest {
+ protected:
+  SmallRingTest() : MetricsReaderTest({}, {.recent_records = 4}) {}
+};
+
+TEST_F(SmallRingTest, AReaderThatFallsBehindReadsTheStoreAndComesBack) {
+  AddWarnings(3);
+  MetricsReader reader = Reader(0);
+  std::vector<uint64_t> sequences;
+  EXPECT_EQ(ReadUp(&reader, &sequences), Place::kNewest);
+  int reads = store_.reads;
+  AddWarnings(4);
+  EXPECT_EQ(ReadUp(&reader, &sequences), Place::kNewest);
+  EXPECT_EQ(store_.reads, reads);
+  AddWarnings(3);
+  AddWarnings(2);
+  EXPECT_EQ(ReadUp(&reader, &sequences), Place::kNewest);
+  EXPECT_GT(store_.reads, reads);
+  reads = store_.reads;
+  AddWarnings(2);
+  EXPECT_EQ(ReadUp(&reader, &sequences), Place::kNewest);
+  EXPECT_EQ(store_.reads, reads);
+  EXPECT_EQ(sequences, Range(1, 14));
+}
+
+TEST_F(SmallRingTest, AReaderThatGoesFromTheStoreIntoMemorySeesNoGap) {
+  AddWarnings(50, 1000);
+  MetricsReader reader = Reader(0);
+  std::vector<uint64_t> sequences;
+  EXPECT_EQ(ReadUp(&reader, &sequences, 3500), Place::kNewest);
+  EXPECT_EQ(sequences, Range(1, 50));
+}
+
+TEST_F(SmallRingTest, FastAndSlowReadersFollowAWriter) {
+  constexpr int kReaders = 6;
+  std::vector<std::thread> readers;
+  readers.reserve(kReaders);
+  std::vector<std::vector<uint64_t>> sequences(kReaders);
+  for (int i = 0; i < kReaders; ++i) {
+    readers.emplace_back([&, i] {
+      MetricsReader reader = Reader(0);
+      while (ReadUp(&reader, &sequences[static_cast<size_t>(i)], 300) != Place::kEnd) {
+        std::this_thread::sleep_for(std::chrono::microseconds(i * 300));
+      }
+    });
+  }
+  for (int i = 0; i < 300; ++i) {
+    AddWarnings(1 + i % 3);
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  End();
+  for (std::thread& reader : readers) reader.join();
+  for (const std::vector<uint64_t>& read : sequences) EXPECT_EQ(read, Range(1, 602));
+  EXPECT_GT(store_.reads, 0);
+}
+
+// The log has 20 records; those from 8 on, and then those from 15 on, took the place of lost ones.
+class RewoundReaderTest : public MetricsReaderTest {
+ protected:
+  RewoundReaderTest() {
+    AddWarnings(20);
+    store_.epoch_starts = {8, 15};
+  }
+};
+
+TEST_F(RewoundReaderTest, AReaderBeyondTheCutIsToldAndGoesBack) {
+  struct Case {
+    uint32_t epoch;
+    uint64_t from;
+    uint64_t cut;
+  };
+  for (const Case& expected : {Case{1, 9, 8}, Case{1, 15, 8}, Case{1, 1000, 8}, Case{2, 16, 15}, Case{2, 21, 15}}) {
+    for (bool live : {true, false}) {
+      MetricsReader reader = Reader(expected.from, {.kinds = {v1::EVALUATION, v1::WARNING}}, live, expected.epoch);
+      EXPECT_EQ(reader.log_epoch(), 0u);
+      google::protobuf::RepeatedPtrField<v1::MetricRecord> out;
+      EXPECT_EQ(reader.Read(1 << 20, &out).value(), live ? Place::kNewest : Place::kMore);
+      EXPECT_EQ(reader.log_epoch(), 3u);
+      ASSERT_EQ(out.size(), 1 + 21 - static_cast<int>(expected.cut));
+      ASSERT_TRUE(out[0].has_rewound());
+      EXPECT_EQ(out[0].sequence(), expected.cut - 1);
+      EXPECT_EQ(out[0].rewound().log_epoch(), 3u);
+      EXPECT_EQ(out[0].rewound().first_sequence(), expected.cut);
+      EXPECT_TRUE(out[0].has_time());
+      for (int i = 1; i < out.size(); ++i) {
+        EXPECT_EQ(out[i].sequence(), expected.cut + static_cast<uint64_t>(i) - 1);
+      }
+    }
+  }
+}
+
+TEST_F(RewoundReaderTest, AReaderThatHasNothingOfWhatWasLostIsToldNothing) {
+  struct Case {
+    uint32_t epoch;
+    uint64_t from;
+  };
+  // Not beyond the cut; of the newest epoch; of no epoch that is known.
+  for (const Case& quiet : {Case{1, 0}, Case{1, 8}, Case{2, 15}, Case{3, 18}, Case{0, 18}, Case{9, 18}}) {
+    MetricsReader reader = Reader(quiet.from, {}, true, quiet.epoch);
+    std::vector<uint64_t> sequences;
+    EXPECT_EQ(ReadUp(&reader, &sequences), Place::kNewest);
+    EXPECT_EQ(sequences, Range(std::max<uint64_t>(quiet.from, 1), 20)) << quiet.epoch << " " << quiet.from;
+    EXPECT_EQ(reader.log_epoch(), 3u);
+  }
+}
+
+TEST_F(RewoundReaderTest, ALogThatWasLostWholeBeginsAnew) {
+  store_.epoch_starts = {1};
+  MetricsReader reader = Reader(30, {}, true, 1);
+  google::protobuf::RepeatedPtrField<v1::MetricRecord> out;
+  EXPECT_EQ(reader.Read(1 << 20, &out).value(), Place::kNewest);
+  ASSERT_EQ(out.size(), 21);
+  EXPECT_EQ(out[0].sequence(), 0u);
+  EXPECT_EQ(out[0].rewound().first_sequence(), 1u);
+  EXPECT_EQ(out[1].sequence(), 1u);
+}
+
 class ForgottenReaderTest : public MetricsReaderTest {
  protected:
   ForgottenReaderTest() : MetricsReaderTest({.max_ended_jobs = 0}) {}
@@ -201,7 +374,8 @@ TEST_F(ForgottenReaderTest, AForgottenJobEndsItsReader) {
 
 class TruncatedReaderTest : public MetricsReaderTest {
  protected:
-  TruncatedReaderTest() : MetricsReaderTest({.max_log_bytes = 20000}) {}
+  // Nothing but the newest record is in memory.
+  TruncatedReaderTest() : MetricsReaderTest({.max_log_bytes = 20000}, {.recent_records = 1}) {}
 
   // The first record, which must tell of a truncation; the sequences of the others.
   v1::MetricRecord ReadTruncated(uint64_t from, std::vector<uint64_t>* sequences) {

@@ -46,6 +46,7 @@ std::vector<RecordPtr> OneOfEachKind() {
   add([](v1::MetricRecord* record) { record->mutable_warning(); });
   add([](v1::MetricRecord* record) { record->mutable_terminal(); });
   add([](v1::MetricRecord* record) { record->mutable_truncated(); });
+  add([](v1::MetricRecord* record) { record->mutable_rewound(); });
   return records;
 }
 
@@ -54,7 +55,7 @@ TEST(RecordFilterTest, WithoutWishesGivesTheVeryRecords) {
   for (const RecordPtr& record : OneOfEachKind()) EXPECT_EQ(filter.Apply(record), record);
 }
 
-TEST(RecordFilterTest, EachKindAloneAndAlwaysTheTerminalAndTruncatedOnes) {
+TEST(RecordFilterTest, EachKindAloneAndAlwaysTheOnesThatTellOfTheLogItself) {
   const std::vector<RecordPtr> records = OneOfEachKind();
   const v1::RecordKind kinds[] = {v1::STEP_LOSSES,  v1::EPOCH_SUMMARY,    v1::EVALUATION,
                                   v1::STATE_CHANGE, v1::CHECKPOINT_SAVED, v1::WARNING};

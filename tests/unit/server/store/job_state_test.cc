@@ -9,14 +9,16 @@ namespace lenet {
 namespace {
 
 constexpr v1::JobState kStates[] = {v1::QUEUED,    v1::STARTING, v1::RUNNING, v1::STOPPING,
-                                    v1::SUCCEEDED, v1::FAILED,   v1::STOPPED};
+                                    v1::SUCCEEDED, v1::FAILED,   v1::STOPPED, v1::PAUSED};
 
 TEST(JobStateTest, LegalChangesAreExactlyThese) {
   const std::set<std::pair<v1::JobState, v1::JobState>> legal = {
-      {v1::QUEUED, v1::STARTING},    {v1::QUEUED, v1::STOPPED},  {v1::STARTING, v1::RUNNING},
-      {v1::STARTING, v1::STOPPING},  {v1::STARTING, v1::FAILED}, {v1::RUNNING, v1::STOPPING},
-      {v1::RUNNING, v1::SUCCEEDED},  {v1::RUNNING, v1::FAILED},  {v1::STOPPING, v1::STOPPED},
-      {v1::STOPPING, v1::SUCCEEDED}, {v1::STOPPING, v1::FAILED},
+      {v1::QUEUED, v1::STARTING},   {v1::QUEUED, v1::PAUSED},      {v1::QUEUED, v1::STOPPED},
+      {v1::STARTING, v1::RUNNING},  {v1::STARTING, v1::QUEUED},    {v1::STARTING, v1::PAUSED},
+      {v1::STARTING, v1::STOPPING}, {v1::STARTING, v1::FAILED},    {v1::RUNNING, v1::QUEUED},
+      {v1::RUNNING, v1::PAUSED},    {v1::RUNNING, v1::STOPPING},   {v1::RUNNING, v1::SUCCEEDED},
+      {v1::RUNNING, v1::FAILED},    {v1::PAUSED, v1::QUEUED},      {v1::PAUSED, v1::STOPPED},
+      {v1::STOPPING, v1::STOPPED},  {v1::STOPPING, v1::SUCCEEDED}, {v1::STOPPING, v1::FAILED},
   };
   for (v1::JobState from : kStates) {
     for (v1::JobState to : kStates) {
@@ -51,6 +53,11 @@ TEST(JobStateTest, EveryOtherStateLeadsToAnEnd) {
     EXPECT_TRUE(reached.contains(v1::FAILED)) << StateName(from);
     EXPECT_TRUE(reached.contains(v1::SUCCEEDED)) << StateName(from);
   }
+}
+
+TEST(JobStateTest, AnAttemptEndsWithItsJobOrByGivingItUp) {
+  const std::set<v1::JobState> ends = {v1::SUCCEEDED, v1::FAILED, v1::STOPPED, v1::QUEUED, v1::PAUSED};
+  for (v1::JobState to : kStates) EXPECT_EQ(EndsAttempt(to), ends.contains(to)) << StateName(to);
 }
 
 TEST(JobStateTest, NamesAreTheProtocols) {

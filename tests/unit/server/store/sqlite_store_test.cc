@@ -228,6 +228,143 @@ TEST_F(SqliteStoreTest, EndedJobsLoseRecordsFirstAndAreForgottenInTheOrderOfThei
   EXPECT_TRUE(store->GetJob("d").ok());
 }
 
+TEST_F(SqliteStoreTest, OpeningForgetsWhatIsTooOld) {
+  {
+    const auto store = Open();
+    for (const char* id : {"old", "new", "waiting"}) ASSERT_TRUE(store->CreateJob(NewJob(id), {}).ok());
+    const auto end = [&](const std::string& id, absl::Time time) {
+      ASSERT_TRUE(store->ChangeState(id, {.from = v1::QUEUED, .to = v1::STOPPED, .time = time}).ok());
+    };
+    end("old", absl::Now() - absl::Hours(2));
+    end("new", absl::Now());
+  }
+  std::vector<std::string> forgotten;
+  const auto store =
+      Open({.max_age = absl::Hours(1), .forgotten = [&](const std::string& id) { forgotten.push_back(id); }});
+  EXPECT_THAT(forgotten, ::testing::ElementsAre("old"));
+  EXPECT_EQ(store->GetJob("old").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(store->GetJob("new").ok());
+  EXPECT_TRUE(store->GetJob("waiting").ok());
+}
+
+// Another program that reads keeps the write-ahead log from being emptied, but neither blocks writes nor for good.
+TEST_F(SqliteStoreTest, TheWriteAheadLogIsCutWhenNobodyReadsIt) {
+  const auto store = Open();
+  ASSERT_TRUE(store->CreateJob(NewJob("a"), {}).ok());
+  sqlite3* other = nullptr;
+  ASSERT_EQ(sqlite3_open((folder_.path() / "lenetd.db").c_str(), &other), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(other, "BEGIN; SELECT * FROM jobs", nullptr, nullptr, nullptr), SQLITE_OK);
+  const auto append = [&store] {
+    std::vector<v1::MetricRecord> records = {Warning(std::string(size_t{2} << 20, 'x'))};
+    ASSERT_TRUE(store->AppendRecords("a", records).ok());
+  };
+  const auto wal_bytes = [this] { return std::filesystem::file_size(folder_.path() / "lenetd.db-wal"); };
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < 18; ++i) append();
+  EXPECT_GT(wal_bytes(), uintmax_t{34} << 20);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));  // the time to wait for a lock
+  sqlite3_close(other);
+  append();
+  EXPECT_LE(wal_bytes(), uintmax_t{16} << 20);
+  EXPECT_EQ(store->ReadRecords("a", 1, int64_t{1} << 30)->records.size(), 19u);
+}
+
+// The file as a loss of power may leave it: closed by nobody.
+class SqliteEpochsTest : public SqliteStoreTest {
+ protected:
+  std::unique_ptr<SqliteStore> Boot(const std::string& boot_id) {
+    absl::StatusOr<std::unique_ptr<SqliteStore>> store = SqliteStore::Open(folder_.path(), {}, boot_id);
+    EXPECT_TRUE(store.ok()) << store.status();
+    return store.ok() ? *std::move(store) : nullptr;
+  }
+
+  void LoseMark() { Execute("UPDATE last_opening SET closed = 0"); }
+
+  static void Append(SqliteStore* store, const std::string& id, int count) {
+    std::vector<v1::MetricRecord> records(static_cast<size_t>(count), Warning("w"));
+    ASSERT_TRUE(store->AppendRecords(id, records).ok());
+  }
+};
+
+TEST_F(SqliteEpochsTest, ALossOfPowerBeginsAnEpochOfEveryLogThatIsOpen) {
+  {
+    const auto store = Boot("one");
+    for (const char* id : {"open", "empty", "ended"}) ASSERT_TRUE(store->CreateJob(NewJob(id), {}).ok());
+    Append(store.get(), "open", 7);
+    ASSERT_TRUE(Change(store.get(), "ended", v1::QUEUED, v1::STOPPED).ok());
+  }
+  LoseMark();
+  {
+    const auto store = Boot("two");
+    EXPECT_EQ(store->GetJob("open")->log_epoch(), 2u);
+    EXPECT_EQ(store->GetJob("empty")->log_epoch(), 2u);
+    EXPECT_EQ(store->GetJob("ended")->log_epoch(), 1u);
+    RecordPage page = *store->ReadRecords("open", 1, 1 << 20);
+    EXPECT_EQ(page.log_epoch, 2u);
+    EXPECT_EQ(page.epoch_starts, std::vector<uint64_t>{8});
+    EXPECT_EQ(page.records.size(), 7u);
+    EXPECT_EQ(store->ReadRecords("open", 1000, 1)->epoch_starts, std::vector<uint64_t>{8});
+    EXPECT_EQ(store->ReadRecords("empty", 1, 1)->epoch_starts, std::vector<uint64_t>{1});
+    EXPECT_TRUE(store->ReadRecords("ended", 1, 1)->epoch_starts.empty());
+    Append(store.get(), "open", 3);
+    EXPECT_EQ(store->ReadRecords("open", 9, 1)->records[0]->sequence(), 9u);
+  }
+  LoseMark();
+  const auto store = Boot("three");
+  EXPECT_EQ(store->GetJob("open")->log_epoch(), 3u);
+  EXPECT_EQ(store->ReadRecords("open", 1, 1)->epoch_starts, (std::vector<uint64_t>{8, 11}));
+}
+
+TEST_F(SqliteEpochsTest, WithoutALossTheEpochStays) {
+  {
+    const auto store = Boot("one");
+    ASSERT_TRUE(store->CreateJob(NewJob("a"), {}).ok());
+  }
+  // Closed in order, then another boot.
+  EXPECT_EQ(Boot("two")->GetJob("a")->log_epoch(), 1u);
+  // Killed, in the same boot.
+  LoseMark();
+  EXPECT_EQ(Boot("two")->GetJob("a")->log_epoch(), 1u);
+  // A boot that is not known may be another one.
+  LoseMark();
+  EXPECT_EQ(Boot("")->GetJob("a")->log_epoch(), 2u);
+  EXPECT_EQ(Boot("")->GetJob("a")->log_epoch(), 2u);
+  LoseMark();
+  EXPECT_EQ(Boot("")->GetJob("a")->log_epoch(), 3u);
+}
+
+TEST_F(SqliteEpochsTest, AProcessThatIsKilledLeavesTheDatabaseNotClosed) {
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    absl::StatusOr<std::unique_ptr<SqliteStore>> store = SqliteStore::Open(folder_.path(), {}, "one");
+    if (!store.ok() || !(*store)->CreateJob(NewJob("a"), {}).ok()) ::_exit(1);
+    ::_exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT_EQ(Boot("two")->GetJob("a")->log_epoch(), 2u);
+}
+
+TEST_F(SqliteEpochsTest, ADamagedJobDoesNotKeepTheDatabaseClosed) {
+  {
+    const auto store = Boot("one");
+    ASSERT_TRUE(store->CreateJob(NewJob("a"), {}).ok());
+    ASSERT_TRUE(store->CreateJob(NewJob("b"), {}).ok());
+  }
+  LoseMark();
+  Execute("UPDATE jobs SET job = x'ffff' WHERE id = 'a'");
+  const auto store = Boot("two");
+  EXPECT_EQ(store->GetJob("a").status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(store->GetJob("b")->log_epoch(), 2u);
+}
+
+TEST_F(SqliteEpochsTest, TheKernelHasABootId) {
+  EXPECT_EQ(KernelBootId().size(), 36u);
+  EXPECT_EQ(KernelBootId(), KernelBootId());
+}
+
 // What a process acknowledged before it was killed is there, the last batch whole or not at all.
 TEST_F(SqliteStoreTest, WhatWasAcknowledgedSurvivesAKillAtAnyMoment) {
   std::mt19937 random(3);
