@@ -1,6 +1,10 @@
 #include "server/app.h"
 
+#include <signal.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -17,7 +21,7 @@
 #include "absl/time/clock.h"
 #include "server/job/job_manager.h"
 #include "server/rpc/rpc_server.h"
-#include "server/store/memory_store.h"
+#include "server/store/sqlite_store.h"
 #include "trainer/backend/plugin.h"
 #include "trainer/base/file.h"
 #include "trainer/base/log.h"
@@ -34,6 +38,8 @@ constexpr std::chrono::milliseconds kPollInterval(50);
 constexpr std::chrono::seconds kAbortTimeout(15);
 // How long clients get to read what is left of their streams.
 constexpr std::chrono::seconds kStreamTimeout(5);
+// How often jobs are looked for that ended too long ago.
+constexpr std::chrono::minutes kForgetInterval(1);
 
 int Report(int exit_code, const absl::Status& status) {
   Log(LogLevel::kError, status.message());
@@ -90,15 +96,28 @@ void RemovePortFile(const std::filesystem::path& path, const std::string& addres
   if (content.ok() && *content == line) std::filesystem::remove(path, ignored);
 }
 
-// Waits for all jobs to stop, and aborts them at the second signal or when the time is up. False if they do not end
-// even then.
+void ForgetOldJobs(JobStore* store) {
+  const absl::Status status = store->ForgetOld(absl::Now());
+  if (!status.ok()) Log(LogLevel::kWarning, absl::StrCat("old jobs cannot be forgotten: ", status.ToString()));
+}
+
+void RemoveJobFolder(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::remove_all(folder, error);
+  if (error) Log(LogLevel::kWarning, absl::StrCat("'", folder.string(), "' cannot be removed: ", error.message()));
+}
+
+// Waits for all running jobs to save their state, and aborts them at the second signal or when the time is up. False if
+// they do not end even then.
 bool EndJobs(JobManager* manager, const ShutdownSignals& signals, std::chrono::milliseconds timeout) {
   const Clock::time_point deadline = Clock::now() + timeout;
   while (signals.count() < 2 && Clock::now() < deadline) {
     if (manager->WaitIdle(std::min(deadline, Clock::now() + kPollInterval))) return true;
   }
   if (manager->WaitIdle(Clock::now())) return true;
-  if (signals.count() < 2) Log(LogLevel::kWarning, "jobs did not stop within the drain timeout: aborting them");
+  if (signals.count() < 2)
+    Log(LogLevel::kWarning,
+        "jobs did not save their state within the drain timeout: they go on from their last checkpoints");
   manager->AbortAll();
   return manager->WaitIdle(Clock::now() + kAbortTimeout);
 }
@@ -114,14 +133,32 @@ int RunServer(const ServerConfig& config, ShutdownSignals* signals) {
     return Report(kExitFailure, Annotate(made, "--state-dir"));
   }
 
+  StoreLimits limits = {.max_age = config.max_job_age};
+  limits.forgotten = [jobs_folder](const std::string& id) { RemoveJobFolder(jobs_folder / id); };
+  absl::StatusOr<std::unique_ptr<SqliteStore>> store = SqliteStore::Open(config.state_dir, limits);
+  if (!store.ok()) return Report(kExitState, Annotate(store.status(), "--state-dir"));
+
   absl::StatusOr<SelectedBackend> selected = SelectBackend(PluginFolder(config.plugin_dir), config.backend);
   if (!selected.ok()) return Report(kExitBackend, selected.status());
   LogBackend(*selected);
 
   DatasetCatalog catalog(config.data_dirs);
   LogDatasets(config.data_dirs, catalog);
-  MemoryStore store;
-  JobManager manager({.checkpoint_root = jobs_folder}, selected->backend.get(), &catalog, &store);
+  JobManagerOptions options = {.checkpoint_root = jobs_folder};
+  options.max_queued = config.max_queued;
+  options.max_jobs_per_client = config.max_jobs_per_client;
+  options.collective_timeout = config.collective_timeout;
+  // A supervisor starts the next process.
+  std::atomic<bool> unusable{false};
+  options.unusable = [&unusable](const std::string& why) {
+    Log(LogLevel::kError, absl::StrCat("ending so that a new process can go on: ", why));
+    unusable = true;
+    ::kill(::getpid(), SIGTERM);
+  };
+  JobManager manager(options, selected->backend.get(), &catalog, store->get());
+  if (const absl::Status recovered = manager.Recover(config.running_jobs_go_on); !recovered.ok()) {
+    return Report(kExitState, Annotate(recovered, "--state-dir"));
+  }
   const ServerIdentity identity = {
       .version = LENET_VERSION, .backend_reason = selected->reason, .started_at = started_at};
   absl::StatusOr<std::unique_ptr<RpcServer>> server =
@@ -150,7 +187,7 @@ int RunServer(const ServerConfig& config, ShutdownSignals* signals) {
     Log(LogLevel::kInfo,
         absl::StrCat("serving on ", (*server)->address(), ", ready after ",
                      absl::FormatDuration(absl::Trunc(absl::Now() - started_at, absl::Milliseconds(1)))));
-    if (port_written.ok()) signals->WaitForFirst();
+    while (port_written.ok() && !signals->WaitForFirst(Clock::now() + kForgetInterval)) ForgetOldJobs(store->get());
   }
 
   (*server)->SetServing(false);
@@ -165,6 +202,7 @@ int RunServer(const ServerConfig& config, ShutdownSignals* signals) {
     std::_Exit(kExitStuckJobs);
   }
   if (!port_written.ok()) return Report(kExitFailure, port_written);
+  if (unusable) return Report(kExitUnusable, absl::UnavailableError("shut down for a new process to go on"));
   Log(LogLevel::kInfo, "shut down");
   return kExitOk;
 }

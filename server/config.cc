@@ -17,10 +17,14 @@ namespace fs = std::filesystem;
 
 constexpr char kExitCodes[] =
     "Exit codes: 0 shut down in order; 1 failure; 2 bad command line; 3 no usable backend;\n"
-    "4 cannot listen; 5 jobs did not end at shutdown. SIGTERM, SIGINT and SIGHUP shut down in order:\n"
-    "running jobs save a checkpoint and stop; a second one aborts them.";
+    "4 cannot listen; 5 jobs did not end though aborted; 6 state folder in use or damaged;\n"
+    "7 a device failed that only a new process can use. SIGTERM, SIGINT and SIGHUP shut down in order:\n"
+    "running jobs save their state and go on when lenetd is back; at a second one they go on from\n"
+    "their last checkpoint.";
 
-constexpr double kMaxDrainSeconds = 86400;
+constexpr double kMaxSeconds = 86400;
+constexpr int kMaxDays = 36500;
+constexpr size_t kMaxJobs = 1'000'000;
 
 // Empty if not set.
 std::string Environment(const char* name) {
@@ -33,11 +37,15 @@ std::string CheckListen(const std::string& text) { return std::string(ParseListe
 
 std::string CheckNotEmpty(const std::string& text) { return text.empty() ? "the path is empty" : ""; }
 
-std::string CheckDrainTimeout(const std::string& text) {
+std::string CheckSeconds(const std::string& text) {
   double seconds = 0;
   // A NaN is outside, too.
-  const bool inside = absl::SimpleAtod(text, &seconds) && seconds >= 0 && seconds <= kMaxDrainSeconds;
-  return inside ? "" : absl::StrCat("\"", text, "\" must be 0 to ", kMaxDrainSeconds, " seconds");
+  const bool inside = absl::SimpleAtod(text, &seconds) && seconds >= 0 && seconds <= kMaxSeconds;
+  return inside ? "" : absl::StrCat("\"", text, "\" must be 0 to ", kMaxSeconds, " seconds");
+}
+
+std::chrono::milliseconds Milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
 }  // namespace
@@ -65,6 +73,9 @@ CommandLine ParseCommandLine(int argc, const char* const* argv) {
   ServerConfig config = {
       .listen = "127.0.0.1:50051", .data_dirs = DefaultDataDirs(), .state_dir = DefaultStateDir(), .backend = "auto"};
   double drain_seconds = 30;
+  double collective_seconds = 60;
+  std::string on_restart = "resume";
+  int max_job_days = 0;
   std::string log_level = "info";
   const std::map<std::string, LogLevel> levels = {{"debug", LogLevel::kDebug},
                                                   {"info", LogLevel::kInfo},
@@ -80,7 +91,8 @@ CommandLine ParseCommandLine(int argc, const char* const* argv) {
   app.add_option("--data-dir", config.data_dirs, "Folder of data sets; may be given more than once")
       ->allow_extra_args(false)
       ->check(CheckNotEmpty);
-  app.add_option("--state-dir", config.state_dir, "Folder for checkpoints, which go to jobs/<id>/ below it")
+  app.add_option("--state-dir", config.state_dir,
+                 "Folder for jobs, their metrics and their checkpoints; one lenetd at a time")
       ->check(CheckNotEmpty);
   app.add_option("--backend", config.backend, "Devices to train on; auto takes GPUs if there are any")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
@@ -88,7 +100,20 @@ CommandLine ParseCommandLine(int argc, const char* const* argv) {
   app.add_option("--log-level", log_level, "Least severe lines to log")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
   app.add_option("--drain-timeout", drain_seconds, "Seconds that running jobs get to stop at shutdown")
-      ->check(CheckDrainTimeout);
+      ->check(CheckSeconds);
+  app.add_option(
+         "--on-restart", on_restart,
+         "What becomes of jobs that ran when lenetd ended: resume them from their last checkpoint, or fail them")
+      ->check(CLI::IsMember({"resume", "fail"}));
+  app.add_option("--collective-timeout", collective_seconds,
+                 "Seconds that ranks may stand still in a collective before the job fails; 0: for ever")
+      ->check(CheckSeconds);
+  app.add_option("--max-queued", config.max_queued, "Jobs that may wait")->check(CLI::Range(size_t{1}, kMaxJobs));
+  app.add_option("--max-jobs-per-client", config.max_jobs_per_client,
+                 "Jobs that have not ended that one client address may have; 0: no limit")
+      ->check(CLI::Range(size_t{0}, kMaxJobs));
+  app.add_option("--max-job-days", max_job_days, "Days after which an ended job is forgotten; 0: never by its age")
+      ->check(CLI::Range(0, kMaxDays));
   app.add_option("--port-file", config.port_file,
                  "File to write the address to once the server serves; goes when the server does");
   try {
@@ -97,7 +122,10 @@ CommandLine ParseCommandLine(int argc, const char* const* argv) {
     return {.exit_code = app.exit(error) == 0 ? kExitOk : kExitUsage};
   }
   config.log_level = levels.at(log_level);
-  config.drain_timeout = std::chrono::milliseconds(static_cast<int64_t>(drain_seconds * 1000));
+  config.drain_timeout = Milliseconds(drain_seconds);
+  config.running_jobs_go_on = on_restart == "resume";
+  config.collective_timeout = Milliseconds(collective_seconds);
+  if (max_job_days > 0) config.max_job_age = absl::Hours(24) * max_job_days;
   return {.config = std::move(config)};
 }
 

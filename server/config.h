@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "trainer/base/log.h"
 
 namespace lenet {
@@ -15,11 +16,16 @@ namespace lenet {
 struct ServerConfig {
   std::string listen;                            // see ListenAddress
   std::vector<std::filesystem::path> data_dirs;  // where data sets are looked for, in order
-  std::filesystem::path state_dir;               // checkpoints go to jobs/<id>/ below it
+  std::filesystem::path state_dir;               // jobs are in lenetd.db, their checkpoints in jobs/<id>/ below it
   std::string backend;                           // "auto", "cpu", "cuda"
   std::string plugin_dir;                        // empty: see PluginFolder
   LogLevel log_level = LogLevel::kInfo;
   std::chrono::milliseconds drain_timeout{0};
+  bool running_jobs_go_on = true;  // after a restart; else they fail
+  std::chrono::milliseconds collective_timeout{60'000};
+  size_t max_queued = 1000;
+  size_t max_jobs_per_client = 0;                         // 0: no limit
+  absl::Duration max_job_age = absl::InfiniteDuration();  // after its end
   std::filesystem::path port_file;  // gets the address once the server serves, until it ends; empty: none
 };
 
@@ -29,7 +35,9 @@ inline constexpr int kExitFailure = 1;    // anything without a code of its own
 inline constexpr int kExitUsage = 2;      // a bad command line
 inline constexpr int kExitBackend = 3;    // no usable backend, or its devices fail the warm-up
 inline constexpr int kExitListen = 4;     // the address cannot be listened on
-inline constexpr int kExitStuckJobs = 5;  // shut down, but jobs did not end though aborted
+inline constexpr int kExitStuckJobs = 5;  // jobs did not end though aborted
+inline constexpr int kExitState = 6;      // the state folder is in use, damaged, or cannot be written
+inline constexpr int kExitUnusable = 7;   // shut down in order, as a device failed that only a new process can use
 
 struct CommandLine {
   std::optional<ServerConfig> config;  // not set: the program ends now

@@ -58,6 +58,14 @@ void ShutdownSignals::WaitForFirst() {
   while (count_ == 0) changed_.Wait(&mutex_);
 }
 
+bool ShutdownSignals::WaitForFirst(std::chrono::steady_clock::time_point deadline) {
+  MutexLock lock(&mutex_);
+  while (count_ == 0) {
+    if (!changed_.WaitUntil(&mutex_, deadline)) return count_ > 0;
+  }
+  return true;
+}
+
 void ShutdownSignals::Run() {
   pthread_setname_np(pthread_self(), "signals");
   const sigset_t signals = WatchedSignals();
@@ -71,8 +79,9 @@ void ShutdownSignals::Run() {
       count = ++count_;
     }
     changed_.SignalAll();
-    Log(LogLevel::kInfo, absl::StrCat("SIG", sigabbrev_np(signal), ": ",
-                                      count == 1 ? "shutting down; running jobs save and stop" : "aborting all jobs"));
+    Log(LogLevel::kInfo,
+        absl::StrCat("SIG", sigabbrev_np(signal), ": ",
+                     count == 1 ? "shutting down; running jobs save their state" : "aborting all jobs"));
     MutexLock lock(&callback_mutex_);
     Report();
   }

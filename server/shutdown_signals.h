@@ -2,6 +2,7 @@
 #ifndef LENET_SERVER_SHUTDOWN_SIGNALS_H_
 #define LENET_SERVER_SHUTDOWN_SIGNALS_H_
 
+#include <chrono>
 #include <functional>
 #include <thread>
 
@@ -25,6 +26,8 @@ class ShutdownSignals {
 
   int count() const ABSL_LOCKS_EXCLUDED(mutex_);
   void WaitForFirst() ABSL_LOCKS_EXCLUDED(mutex_);
+  // False if the deadline passes first.
+  bool WaitForFirst(std::chrono::steady_clock::time_point deadline) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   void Run() ABSL_LOCKS_EXCLUDED(callback_mutex_, mutex_);

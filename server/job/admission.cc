@@ -21,9 +21,19 @@ absl::Status CheckPrecision(const TrainSpec& spec, const Backend& backend) {
       absl::StrCat("spec.precision = ", name, ": the ", backend.name(), " backend does not offer it"));
 }
 
-absl::Status CheckNet(const TrainSpec& spec, const ImageShape& shape) {
+absl::StatusOr<Net> MakeNet(const TrainSpec& spec, const ImageShape& shape) {
   LENET_ASSIGN_OR_RETURN(NetSpec net, PresetNet(spec.net, shape, kAnyClasses));
-  return Net::Create(std::move(net)).status();
+  return Net::Create(std::move(net));
+}
+
+absl::Status CheckScheduling(const v1::TrainingSpec& spec) {
+  if (spec.priority() < -kMaxPriority || spec.priority() > kMaxPriority) {
+    return BadValue("spec.priority", spec.priority(), absl::StrCat(-kMaxPriority, " to ", kMaxPriority));
+  }
+  if (spec.checkpoints().has_keep_last() && spec.checkpoints().keep_last() < 1) {
+    return BadValue("spec.checkpoints.keep_last", spec.checkpoints().keep_last(), "at least 1");
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -33,6 +43,9 @@ absl::StatusOr<Admitted> Admit(const v1::TrainingSpec& spec, const Backend& back
   LENET_ASSIGN_OR_RETURN(admitted.devices, RequestDevices(spec, backend));
   LENET_ASSIGN_OR_RETURN(admitted.spec, ToTrainSpec(spec));
   LENET_RETURN_IF_ERROR(CheckPrecision(admitted.spec, backend));
+  LENET_RETURN_IF_ERROR(CheckScheduling(spec));
+  admitted.priority = spec.priority();
+  admitted.preemptible = spec.preemptible();
 
   const absl::StatusOr<DatasetInfo> info = catalog.Inspect(spec.dataset());
   if (!info.ok()) return Annotate(info.status(), "spec.dataset");
@@ -40,7 +53,9 @@ absl::StatusOr<Admitted> Admit(const v1::TrainingSpec& spec, const Backend& back
     return absl::FailedPreconditionError(
         absl::StrCat("spec.dataset: the data set \"", spec.dataset(), "\" is damaged: ", info->error));
   }
-  LENET_RETURN_IF_ERROR(Annotate(CheckNet(admitted.spec, info->shape), "spec.net"));
+  const absl::StatusOr<Net> net = MakeNet(admitted.spec, info->shape);
+  if (!net.ok()) return Annotate(net.status(), "spec.net");
+  admitted.checkpoint_bytes = (1 + StateSlots(admitted.spec.optimizer)) * net->flat_size() * int64_t{sizeof(float)};
 
   Dataset headers = {.name = spec.dataset(), .classes = kAnyClasses};
   headers.train.shape = info->shape;
@@ -52,6 +67,16 @@ absl::StatusOr<Admitted> Admit(const v1::TrainingSpec& spec, const Backend& back
   admitted.resolved.set_train_images(info->train_count);
   admitted.resolved.set_test_images(info->test_count);
   return admitted;
+}
+
+Admitted Readmit(const v1::Job& job, const Backend& backend, const DatasetCatalog& catalog) {
+  absl::StatusOr<Admitted> admitted = Admit(job.spec(), backend, catalog);
+  if (admitted.ok()) return *std::move(admitted);
+  Admitted refused = {.resolved = job.resolved(), .error = admitted.status()};
+  // It gets devices only to fail on them.
+  refused.devices.ranks = job.resolved().ranks();
+  refused.priority = job.spec().priority();
+  return refused;
 }
 
 }  // namespace lenet

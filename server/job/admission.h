@@ -2,6 +2,9 @@
 #ifndef LENET_SERVER_JOB_ADMISSION_H_
 #define LENET_SERVER_JOB_ADMISSION_H_
 
+#include <cstdint>
+
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "lenet/v1/job.pb.h"
 #include "lenet/v1/training_spec.pb.h"
@@ -16,12 +19,22 @@ struct Admitted {
   TrainSpec spec;
   DeviceRequest devices;
   v1::ResolvedSpec resolved;  // without what depends on the devices got or on the labels
+  int priority = 0;
+  bool preemptible = false;
+  int64_t checkpoint_bytes = 0;  // about
+  // Why a job of an earlier server cannot run on this one.
+  absl::Status error;
 };
+
+inline constexpr int kMaxPriority = 1000;
 
 // Checks every field against the backend's devices and the headers of the data set's files. INVALID_ARGUMENT names the
 // field, the value and the bound; NOT_FOUND: no such data set; FAILED_PRECONDITION: the data set's files are damaged.
 // Reads files.
 absl::StatusOr<Admitted> Admit(const v1::TrainingSpec& spec, const Backend& backend, const DatasetCatalog& catalog);
+
+// A job that was accepted by an earlier server. What is no longer right with it is in Admitted::error.
+Admitted Readmit(const v1::Job& job, const Backend& backend, const DatasetCatalog& catalog);
 
 }  // namespace lenet
 

@@ -13,6 +13,8 @@
 namespace lenet {
 namespace {
 
+constexpr double kDefaultCheckpointSeconds = 60;
+
 absl::Status UnknownValue(absl::string_view field, int value) {
   return absl::InvalidArgumentError(absl::StrCat("spec.", field, " = ", value, ": is no value of this enum"));
 }
@@ -142,6 +144,14 @@ absl::StatusOr<ScheduleSpec> ToSchedule(const v1::Schedule& message) {
   return schedule;
 }
 
+CheckpointPolicy ToPolicy(const v1::TrainingSpec& message) {
+  if (!message.has_checkpoints()) return {.every_seconds = kDefaultCheckpointSeconds};
+  const v1::CheckpointPolicy& policy = message.checkpoints();
+  return {.every_epochs = policy.every_epochs(),
+          .every_steps = policy.every_steps(),
+          .every_seconds = policy.every_seconds()};
+}
+
 v1::Optimizer ToMessage(const OptimizerSpec& optimizer) {
   v1::Optimizer message;
   if (optimizer.kind == OptimizerKind::kSgd) {
@@ -236,6 +246,10 @@ absl::StatusOr<TrainSpec> ToTrainSpec(const v1::TrainingSpec& message) {
   if (!v1::Precision_IsValid(message.precision())) return UnknownValue("precision", message.precision());
   if (message.precision() == v1::PRECISION_TF32) spec.precision = Precision::kTf32;
   if (message.has_evaluate_every_epochs()) spec.evaluate_every_epochs = message.evaluate_every_epochs();
+  spec.checkpoints = ToPolicy(message);
+  spec.max_duration = message.max_duration();
+  if (message.has_target_accuracy()) spec.target_accuracy = message.target_accuracy();
+  spec.patience = message.patience();
 
   const absl::Status valid = ValidateTrainSpec(spec);
   if (!valid.ok()) return absl::Status(valid.code(), absl::StrCat("spec.", valid.message()));
@@ -288,6 +302,7 @@ v1::MetricRecord ToRecord(const CheckpointSaved& saved) {
   message.set_path(ValidUtf8(saved.path.string()));
   message.set_bytes(saved.bytes);
   message.set_weights_checksum(saved.weights_checksum);
+  if (saved.accuracy) message.set_accuracy(*saved.accuracy);
   return record;
 }
 

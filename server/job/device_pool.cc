@@ -45,28 +45,82 @@ absl::StatusOr<DeviceRequest> RequestDevices(const v1::TrainingSpec& spec, const
   return DeviceRequest{.ranks = ranks};
 }
 
-std::optional<std::vector<int>> DevicePool::Acquire(const DeviceRequest& request, absl::string_view job_id) {
-  const int devices = static_cast<int>(holders_.size());
-  const auto free = [this](int id) { return holders_[static_cast<size_t>(id)].empty(); };
-  std::vector<int> ids = request.ids;
-  if (ids.empty()) {
-    const int wanted = std::min(request.ranks, devices);
-    for (int id = 0; id < devices && static_cast<int>(ids.size()) < wanted; ++id) {
-      if (free(id)) ids.push_back(id);
-    }
-    if (static_cast<int>(ids.size()) < wanted) return std::nullopt;
-    for (int rank = wanted; rank < request.ranks; ++rank) ids.push_back(rank % devices);
-  } else if (!std::all_of(ids.begin(), ids.end(), free)) {
-    return std::nullopt;
-  }
-  for (int id : ids) holders_[static_cast<size_t>(id)] = std::string(job_id);
+std::optional<std::vector<int>> DevicePool::Acquire(const DeviceRequest& request, absl::string_view job_id,
+                                                    const std::vector<int>& avoid) {
+  std::optional<std::vector<int>> ids = Choose(request, avoid);
+  if (!ids) return std::nullopt;
+  for (int id : *ids) devices_[static_cast<size_t>(id)].holder = std::string(job_id);
   return ids;
 }
 
-void DevicePool::Release(absl::string_view job_id) {
-  for (std::string& holder : holders_) {
-    if (holder == job_id) holder.clear();
+std::optional<std::vector<int>> DevicePool::Choose(const DeviceRequest& request, const std::vector<int>& avoid) const {
+  const auto free = [&](int id) {
+    const Device& device = devices_[static_cast<size_t>(id)];
+    return device.holder.empty() && device.unhealthy.empty() && std::count(avoid.begin(), avoid.end(), id) == 0;
+  };
+  std::vector<int> ids = request.ids;
+  if (!ids.empty()) {
+    if (!std::all_of(ids.begin(), ids.end(), free)) return std::nullopt;
+    return ids;
   }
+  const int devices = static_cast<int>(devices_.size());
+  const int wanted = Wanted(request);
+  for (int id = 0; id < devices && static_cast<int>(ids.size()) < wanted; ++id) {
+    if (free(id)) ids.push_back(id);
+  }
+  if (static_cast<int>(ids.size()) < wanted) return std::nullopt;
+  for (int rank = wanted; rank < request.ranks; ++rank) ids.push_back(rank % devices);
+  return ids;
+}
+
+int DevicePool::Wanted(const DeviceRequest& request) const {
+  return std::min(request.ranks, static_cast<int>(devices_.size()));
+}
+
+void DevicePool::Release(absl::string_view job_id) {
+  for (Device& device : devices_) {
+    if (device.holder == job_id) device.holder.clear();
+  }
+}
+
+void DevicePool::SetUnhealthy(int id, absl::string_view why) {
+  devices_[static_cast<size_t>(id)].unhealthy = std::string(why);
+}
+
+void DevicePool::SetHealthy(int id) { devices_[static_cast<size_t>(id)].unhealthy.clear(); }
+
+bool DevicePool::CanEverAcquire(const DeviceRequest& request) const {
+  const auto sound = [](const Device& device) { return device.unhealthy.empty(); };
+  if (request.ids.empty()) return std::count_if(devices_.begin(), devices_.end(), sound) >= Wanted(request);
+  return std::all_of(request.ids.begin(), request.ids.end(),
+                     [&](int id) { return sound(devices_[static_cast<size_t>(id)]); });
+}
+
+std::string DevicePool::Missing(const DeviceRequest& request) const {
+  for (int id : request.ids) {
+    const Device& device = devices_[static_cast<size_t>(id)];
+    if (!device.unhealthy.empty()) return absl::StrCat("device ", id, ", which is unhealthy: ", device.unhealthy);
+    if (!device.holder.empty()) return absl::StrCat("device ", id, ", which job ", device.holder, " holds");
+  }
+  if (!request.ids.empty()) return "its turn";
+  int free = 0;
+  int unhealthy = 0;
+  for (const Device& device : devices_) {
+    if (!device.unhealthy.empty())
+      ++unhealthy;
+    else if (device.holder.empty())
+      ++free;
+  }
+  const int missing = Wanted(request) - free;
+  if (missing <= 0) return "its turn";
+  return absl::StrCat(
+      Plural(missing, "device"), free > 0 ? absl::StrCat(" beside the ", free, " free") : "",
+      unhealthy > 0 ? absl::StrCat("; ", unhealthy, unhealthy == 1 ? " is" : " are", " unhealthy") : "");
+}
+
+bool DevicePool::HoldsAny(absl::string_view job_id, const std::vector<int>& ids) const {
+  return std::any_of(ids.begin(), ids.end(),
+                     [&](int id) { return devices_[static_cast<size_t>(id)].holder == job_id; });
 }
 
 }  // namespace lenet

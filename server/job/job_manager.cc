@@ -3,15 +3,15 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
 #include <system_error>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "google/protobuf/unknown_field_set.h"
-#include "google/protobuf/util/message_differencer.h"
-#include "server/job/convert.h"
-#include "server/job/warm_up.h"
+#include "server/job/checkpoint_keeper.h"
+#include "server/job/job_end.h"
 #include "server/store/job_state.h"
 #include "server/store/timestamp.h"
 #include "trainer/base/log.h"
@@ -20,29 +20,18 @@
 namespace lenet {
 namespace {
 
-constexpr size_t kMaxNameBytes = 64;
-constexpr size_t kMaxRequestIdBytes = 128;
 constexpr char kShutdown[] = "the server is shutting down";
-
-absl::Status CheckText(absl::string_view field, absl::string_view text, size_t max_bytes) {
-  if (text.size() > max_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(field, ": ", text.size(), " bytes long; must be at most ", max_bytes));
-  }
-  if (std::any_of(text.begin(), text.end(), absl::ascii_iscntrl)) {
-    return absl::InvalidArgumentError(absl::StrCat(field, ": must not hold control characters"));
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<v1::Job> SameRequest(v1::Job job, const v1::StartRequest& request) {
-  if (google::protobuf::util::MessageDifferencer::Equals(job.spec(), request.spec())) return job;
-  return absl::AlreadyExistsError(
-      absl::StrCat("request_id \"", request.request_id(), "\" is that of job \"", job.id(), "\", with another spec"));
-}
+constexpr char kPaused[] = "paused on request";
 
 absl::string_view StopReason(StopMode mode) {
   return mode == StopMode::kAbort ? "aborted on request" : "stopped on request";
+}
+
+bool Waiting(v1::JobState state) { return state == v1::QUEUED || state == v1::PAUSED; }
+
+absl::Status WrongState(const v1::Job& job, absl::string_view wanted) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("job \"", job.id(), "\" is ", StateName(job.state()), ": ", wanted));
 }
 
 }  // namespace
@@ -59,8 +48,16 @@ JobManager::JobManager(const JobManagerOptions& options, Backend* backend, Datas
                 .groups = &groups_,
                 .flusher = &flusher_,
                 .patience = &patience_,
-                .checkpoint_root = options.checkpoint_root},
-      pool_(static_cast<int>(backend->devices().size())) {
+                .stuck = options.unusable,
+                .checkpoint_root = options.checkpoint_root,
+                .collective_timeout = options.collective_timeout,
+                .join_timeout = options.join_timeout,
+                .faults = options.faults},
+      pool_(static_cast<int>(backend->devices().size())),
+      health_(backend, &groups_, options.probe_interval,
+              {.excluded = [this](int device, const absl::Status& why) { Exclude(device, why); },
+               .restored = [this](int device) { Restore(device); },
+               .unusable = options.unusable}) {
   // CheckFieldsKnown uses it. Made before there are calls: ThreadSanitizer does not see how libprotobuf guards it.
   google::protobuf::UnknownFieldSet::default_instance();
 }
@@ -74,18 +71,46 @@ JobManager::~JobManager() {
   JoinFinished();
 }
 
-absl::Status JobManager::WarmUp() { return lenet::WarmUp(*backend_, &groups_, &warm_up_stop_); }
+absl::Status JobManager::WarmUp() { return health_.WarmUp(); }
 
-void JobManager::Serve() {
+absl::Status JobManager::Recover(bool running_go_on) {
+  std::vector<v1::Job> jobs;
+  JobQuery query = {.states = {v1::QUEUED, v1::STARTING, v1::RUNNING, v1::STOPPING, v1::PAUSED}};
+  do {
+    LENET_ASSIGN_OR_RETURN(JobPage page, store_->ListJobs(query));
+    std::move(page.jobs.begin(), page.jobs.end(), std::back_inserter(jobs));
+    query.page_token = page.next_page_token;
+  } while (!query.page_token.empty());
+
   MutexLock admit(&admit_mutex_);
-  MutexLock lock(&mutex_);
-  if (phase_ == Phase::kStarting) phase_ = Phase::kServing;
+  for (auto found = jobs.rbegin(); found != jobs.rend(); ++found) {
+    v1::Job& job = *found;
+    const LivePtr live = NewLive(job.id(), Readmit(job, *backend_, *catalog_), job.client(), job.last_sequence());
+    live->progress.Restore(job.progress());
+    if (!Waiting(job.state())) {
+      LENET_ASSIGN_OR_RETURN(job, EndLostAttempt(live.get(), job, running_go_on));
+    }
+    Log(LogLevel::kInfo,
+        absl::StrCat("job ", live->id, ": found, ", absl::string_view(StateName(job.state())), ": ", job.reason()));
+    if (IsTerminal(job.state())) continue;
+    MutexLock lock(&mutex_);
+    live_[live->id] = live;
+    if (job.state() == v1::QUEUED) Enqueue(live);
+  }
+  return absl::OkStatus();
 }
 
-absl::StatusOr<v1::Job> JobManager::Start(const v1::StartRequest& request) {
-  LENET_RETURN_IF_ERROR(CheckText("request_id", request.request_id(), kMaxRequestIdBytes));
-  LENET_RETURN_IF_ERROR(CheckText("name", request.name(), kMaxNameBytes));
-  LENET_RETURN_IF_ERROR(CheckFieldsKnown(request.spec()));
+void JobManager::Serve() {
+  {
+    MutexLock admit(&admit_mutex_);
+    MutexLock lock(&mutex_);
+    if (phase_ == Phase::kStarting) phase_ = Phase::kServing;
+  }
+  Dispatch();
+}
+
+absl::StatusOr<v1::Job> JobManager::Start(const v1::StartRequest& request, absl::string_view client) {
+  LENET_RETURN_IF_ERROR(CheckRequest(request));
   if (!request.request_id().empty()) {
     absl::StatusOr<v1::Job> known = store_->FindByRequestId(request.request_id());
     if (!absl::IsNotFound(known.status())) {
@@ -96,13 +121,18 @@ absl::StatusOr<v1::Job> JobManager::Start(const v1::StartRequest& request) {
   }
   LENET_RETURN_IF_ERROR(CheckAccepting());
   LENET_ASSIGN_OR_RETURN(Admitted admitted, Admit(request.spec(), *backend_, *catalog_));
+  LENET_ASSIGN_OR_RETURN(const StartFile start, ReadStartFile(request, admitted, *store_));
+  if (!options_.checkpoint_root.empty()) {
+    LENET_RETURN_IF_ERROR(Annotate(ProbeFolder(options_.checkpoint_root, admitted.checkpoint_bytes), "checkpoints"));
+  }
 
   LivePtr created;
   v1::Job job;
   {
     MutexLock admit(&admit_mutex_);
     LENET_RETURN_IF_ERROR(CheckAccepting());
-    LENET_ASSIGN_OR_RETURN(job, CreateJob(request, std::move(admitted), &created));
+    LENET_RETURN_IF_ERROR(CheckClient(client));
+    LENET_ASSIGN_OR_RETURN(job, CreateJob(request, client, std::move(admitted), start, &created));
   }
   if (created == nullptr) return GetJob(job.id());
   Complete(created, &job);
@@ -127,13 +157,27 @@ absl::Status JobManager::CheckAccepting() const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<v1::Job> JobManager::CreateJob(const v1::StartRequest& request, Admitted admitted, LivePtr* created) {
+absl::Status JobManager::CheckClient(absl::string_view client) const {
+  if (options_.max_jobs_per_client == 0) return absl::OkStatus();
+  MutexLock lock(&mutex_);
+  const auto held = static_cast<size_t>(
+      std::count_if(live_.begin(), live_.end(), [&](const auto& entry) { return entry.second->client == client; }));
+  if (held < options_.max_jobs_per_client) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "client \"", client, "\" has ", held, " jobs that have not ended; the limit is ", options_.max_jobs_per_client));
+}
+
+absl::StatusOr<v1::Job> JobManager::CreateJob(const v1::StartRequest& request, absl::string_view client,
+                                              Admitted admitted, const StartFile& start, LivePtr* created) {
   const absl::Time now = absl::Now();
-  const LivePtr live = NewLive(ids_.Next(now), std::move(admitted));
+  // The job is created with one record.
+  const LivePtr live = NewLive(ids_.Next(now), std::move(admitted), std::string(client), 1);
   v1::Job job;
   job.set_id(live->id);
   job.set_request_id(request.request_id());
   job.set_name(request.name());
+  job.set_client(live->client);
+  if (start.from) *job.mutable_resumed_from() = *start.from;
   job.set_state(v1::QUEUED);
   job.set_reason("waiting for its turn");
   *job.mutable_spec() = request.spec();
@@ -144,12 +188,18 @@ absl::StatusOr<v1::Job> JobManager::CreateJob(const v1::StartRequest& request, A
   record.mutable_state_change()->set_to(v1::QUEUED);
   record.mutable_state_change()->set_reason(job.reason());
 
+  const std::filesystem::path folder = options_.checkpoint_root / live->id;
+  LENET_RETURN_IF_ERROR(PlaceStartFile(start, folder));
   // Live first: from the moment that others see the job in the store they can stop it.
   {
     MutexLock lock(&mutex_);
     live_[live->id] = live;
   }
   absl::StatusOr<CreateResult> result = store_->CreateJob(job, {std::move(record)});
+  if ((!result.ok() || !result->created) && start.from) {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder, ignored);
+  }
   MutexLock lock(&mutex_);
   if (!result.ok() || !result->created) {
     live_.erase(live->id);
@@ -159,12 +209,18 @@ absl::StatusOr<v1::Job> JobManager::CreateJob(const v1::StartRequest& request, A
   *created = live;
   Log(LogLevel::kInfo, absl::StrCat("job ", live->id, ": accepted: ", request.spec().dataset(), ", ",
                                     live->admitted.devices.ranks, " ranks"));
-  if (live_.contains(live->id)) queue_.push_back(live);
+  Enqueue(live);
   return std::move(result->job);
 }
 
-JobManager::LivePtr JobManager::NewLive(std::string id, Admitted admitted) {
-  auto live = std::make_shared<LiveJob>(std::move(id), std::move(admitted));
+void JobManager::Enqueue(const LivePtr& live) {
+  // A Stop may have been quicker.
+  if (!live_.contains(live->id)) return;
+  queue_.Push({.id = live->id, .priority = live->admitted.priority, .devices = live->admitted.devices});
+}
+
+JobManager::LivePtr JobManager::NewLive(std::string id, Admitted admitted, std::string client, uint64_t last_sequence) {
+  auto live = std::make_shared<LiveJob>(std::move(id), std::move(admitted), std::move(client));
   MetricsLog::Hooks hooks;
   hooks.wake = [this] { flusher_.Wake(); };
   hooks.stuck = [weak = std::weak_ptr<LiveJob>(live)](const absl::Status& why) {
@@ -176,8 +232,7 @@ JobManager::LivePtr JobManager::NewLive(std::string id, Admitted admitted) {
     }
     stuck->stop.Request(StopMode::kAbort);
   };
-  // The job is created with one record.
-  live->log = std::make_shared<MetricsLog>(store_, live->id, 1, std::move(hooks));
+  live->log = std::make_shared<MetricsLog>(store_, live->id, last_sequence, std::move(hooks));
   return live;
 }
 
@@ -194,8 +249,8 @@ absl::StatusOr<v1::Job> JobManager::StopLive(const LivePtr& live, StopMode mode,
     absl::StatusOr<v1::Job> changed;
     if (!job.ok()) {
       changed = job.status();
-    } else if (job->state() == v1::QUEUED) {
-      changed = StopQueuedJob(live.get(), reason);
+    } else if (Waiting(job->state())) {
+      changed = StopWaitingJob(live.get(), *job, reason);
       if (changed.ok()) {
         Ended(live, changed);
         // It may have kept those behind it waiting.
@@ -221,13 +276,69 @@ absl::StatusOr<v1::Job> JobManager::StopLive(const LivePtr& live, StopMode mode,
   }
 }
 
+uint64_t JobManager::Pause(absl::string_view id, EndCallback done) {
+  for (;;) {
+    const LivePtr live = FindLive(id);
+    absl::StatusOr<v1::Job> job = store_->GetJob(id);
+    if (!job.ok() || job->state() == v1::PAUSED) {
+      if (job.ok()) Complete(live, &*job);
+      done(std::move(job));
+      return 0;
+    }
+    if (live == nullptr || IsTerminal(job->state()) || job->state() == v1::STOPPING) {
+      done(WrongState(*job, "must wait or run to be paused"));
+      return 0;
+    }
+    MutexLock admit(&admit_mutex_);
+    bool queued = false;
+    {
+      MutexLock lock(&mutex_);
+      queued = queue_.Remove(id);
+      if (!queued && threads_.contains(live)) {
+        live->AskToYield(Yield::kPause, kPaused, StopMode::kPause);
+        return waiters_.Add(id, {.done = std::move(done), .for_pause = true});
+      }
+    }
+    // Else another call or the job's own thread was quicker.
+    if (!queued) continue;
+    absl::StatusOr<v1::Job> paused = MoveWaitingJob(live.get(), *job, v1::PAUSED, kPaused);
+    if (!paused.ok()) {
+      MutexLock lock(&mutex_);
+      Enqueue(live);
+    }
+    if (absl::IsAborted(paused.status())) continue;
+    done(std::move(paused));
+    return 0;
+  }
+}
+
+absl::StatusOr<v1::Job> JobManager::Resume(absl::string_view id) {
+  LENET_RETURN_IF_ERROR(CheckAccepting());
+  v1::Job resumed;
+  for (;;) {
+    const LivePtr live = FindLive(id);
+    LENET_ASSIGN_OR_RETURN(const v1::Job job, store_->GetJob(id));
+    if (IsTerminal(job.state()) || job.state() == v1::STOPPING) return WrongState(job, "must be PAUSED to be resumed");
+    if (live == nullptr) return UnrecordedEnd(id, "");
+    if (job.state() != v1::PAUSED) return GetJob(id);
+    MutexLock admit(&admit_mutex_);
+    absl::StatusOr<v1::Job> changed = MoveWaitingJob(live.get(), job, v1::QUEUED, "resumed on request");
+    if (absl::IsAborted(changed.status())) continue;
+    LENET_RETURN_IF_ERROR(changed.status());
+    MutexLock lock(&mutex_);
+    Enqueue(live);
+    break;
+  }
+  Dispatch();
+  return GetJob(id);
+}
+
+absl::Status JobManager::Delete(absl::string_view id) { return store_->DeleteJob(id); }
+
 uint64_t JobManager::WaitForEnd(absl::string_view id, EndCallback done) {
   {
     MutexLock lock(&mutex_);
-    if (live_.contains(id)) {
-      waiters_[std::string(id)][++last_token_] = std::move(done);
-      return last_token_;
-    }
+    if (live_.contains(id)) return waiters_.Add(id, {.done = std::move(done)});
   }
   absl::StatusOr<v1::Job> job = store_->GetJob(id);
   if (job.ok() && !IsTerminal(job->state())) job = UnrecordedEnd(id, "");
@@ -236,16 +347,23 @@ uint64_t JobManager::WaitForEnd(absl::string_view id, EndCallback done) {
 }
 
 bool JobManager::StopWaiting(absl::string_view id, uint64_t token) {
-  EndCallback dropped;
+  EndCallback dropped;  // destroyed without the lock
   MutexLock lock(&mutex_);
-  const auto it = waiters_.find(id);
-  if (it == waiters_.end()) return false;
-  const auto waiter = it->second.find(token);
-  if (waiter == it->second.end()) return false;
-  dropped = std::move(waiter->second);
-  it->second.erase(waiter);
-  if (it->second.empty()) waiters_.erase(it);
-  return true;
+  dropped = waiters_.Remove(id, token);
+  return dropped != nullptr;
+}
+
+void JobManager::Exclude(int device, const absl::Status& why) {
+  MutexLock lock(&mutex_);
+  pool_.SetUnhealthy(device, why.message());
+}
+
+void JobManager::Restore(int device) {
+  {
+    MutexLock lock(&mutex_);
+    pool_.SetHealthy(device);
+  }
+  Dispatch();
 }
 
 absl::StatusOr<v1::Job> JobManager::GetJob(absl::string_view id) const {
@@ -269,8 +387,8 @@ absl::StatusOr<ChangePage> JobManager::ListChanges(uint64_t after, int limit, in
   return page;
 }
 
-absl::StatusOr<MetricsReader> JobManager::ReadMetrics(absl::string_view id, uint64_t from_sequence,
-                                                      RecordWishes wishes) const {
+absl::StatusOr<MetricsReader> JobManager::ReadMetrics(absl::string_view id, uint64_t from_sequence, RecordWishes wishes,
+                                                      uint32_t known_epoch) const {
   // The live log first: a job that is not live is over.
   const LivePtr live = FindLive(id);
   LENET_ASSIGN_OR_RETURN(const v1::Job job, store_->GetJob(id));
@@ -280,45 +398,39 @@ absl::StatusOr<MetricsReader> JobManager::ReadMetrics(absl::string_view id, uint
           absl::StrCat("ranks: ", rank, " is no rank of job \"", id, "\"; must be 0 to ", job.resolved().ranks() - 1));
     }
   }
-  return MetricsReader(store_, std::string(id), live == nullptr ? nullptr : live->log, from_sequence,
-                       std::move(wishes));
+  return MetricsReader(store_, std::string(id), live == nullptr ? nullptr : live->log, from_sequence, std::move(wishes),
+                       known_epoch);
 }
 
 ServerLoad JobManager::Load() const {
   MutexLock lock(&mutex_);
-  return {.device_jobs = pool_.holders(),
+  return {.devices = pool_.devices(),
           .queued = static_cast<int>(queue_.size()),
           .running = static_cast<int>(threads_.size()),
           .draining = phase_ == Phase::kDraining};
 }
 
 void JobManager::BeginDrain() {
-  warm_up_stop_.Request(StopMode::kAbort);
+  health_.Stop();
   {
     MutexLock admit(&admit_mutex_);
     MutexLock lock(&mutex_);
     phase_ = Phase::kDraining;
   }
-  for (const auto& [id, live] : AllLive()) {
-    const absl::Status status = StopLive(live, StopMode::kCheckpoint, kShutdown).status();
-    if (!status.ok()) Log(LogLevel::kError, absl::StrCat("job ", id, ": stopping it: ", status.ToString()));
-  }
-  // Those whose stop the store refused.
-  Dispatch();
+  MutexLock lock(&mutex_);
+  for (const auto& [live, thread] : threads_) live->AskToYield(Yield::kRequeue, kShutdown, StopMode::kPause);
 }
 
 void JobManager::AbortAll() {
   patience_.EndAt(StorePatience::Clock::now() + options_.abort_patience);
-  for (const auto& [id, live] : AllLive()) {
-    const absl::Status status = StopLive(live, StopMode::kAbort, absl::StrCat("aborted: ", kShutdown)).status();
-    if (!status.ok()) Log(LogLevel::kError, absl::StrCat("job ", id, ": aborting it: ", status.ToString()));
-  }
+  MutexLock lock(&mutex_);
+  for (const auto& [live, thread] : threads_) live->AskToYield(Yield::kRequeue, kShutdown, StopMode::kAbort);
 }
 
 bool JobManager::WaitIdle(std::chrono::steady_clock::time_point deadline) const {
   MutexLock lock(&mutex_);
-  while (!live_.empty() || !threads_.empty()) {
-    if (!idle_.WaitUntil(&mutex_, deadline)) return live_.empty() && threads_.empty();
+  while (busy_ > 0) {
+    if (!idle_.WaitUntil(&mutex_, deadline)) return busy_ == 0;
   }
   return true;
 }
@@ -340,8 +452,8 @@ void JobManager::Complete(const LivePtr& live, v1::Job* job) const {
   if (job->state() != v1::QUEUED) return;
   MutexLock lock(&mutex_);
   // One that has just left the queue for its thread counts as first.
-  const auto place = std::find(queue_.begin(), queue_.end(), live);
-  job->set_queue_position(place == queue_.end() ? 1 : static_cast<int>(place - queue_.begin()) + 1);
+  job->set_queue_position(std::max(queue_.Position(live->id), 1));
+  job->set_reason(absl::StrCat(job->reason(), "; ", queue_.WaitsFor(live->id, pool_)));
 }
 
 void JobManager::CompleteAll(const LiveJobs& live, std::vector<v1::Job>* jobs) const {
@@ -356,44 +468,90 @@ void JobManager::Dispatch() {
   std::vector<std::pair<LivePtr, std::string>> unstarted;
   {
     MutexLock lock(&mutex_);
-    while (!queue_.empty()) {
-      const LivePtr live = queue_.front();
-      // In a drain the thread records the stop that the store has refused.
-      if (phase_ != Phase::kServing && live->stop.mode() == StopMode::kNone) break;
-      const std::optional<std::vector<int>> device_ids = pool_.Acquire(live->admitted.devices, live->id);
-      if (!device_ids) break;
-      queue_.pop_front();
+    while (phase_ == Phase::kServing) {
+      std::optional<JobQueue::Start> start = queue_.Pop(&pool_);
+      if (!start) break;
+      const auto found = live_.find(start->id);
+      // A Stop was quicker.
+      if (found == live_.end()) {
+        pool_.Release(start->id);
+        continue;
+      }
+      const LivePtr live = found->second;
       try {
-        threads_[live.get()] = std::thread([this, live, ids = *device_ids] { RunOnThread(live, ids); });
+        threads_[live] = std::thread([this, live, ids = start->device_ids] { RunOnThread(live, ids); });
+        ++busy_;
       } catch (const std::system_error& error) {
-        threads_.erase(live.get());
+        threads_.erase(live);
         pool_.Release(live->id);
         unstarted.emplace_back(live, error.what());
       }
     }
+    if (phase_ == Phase::kServing) {
+      for (const std::string& victim : queue_.Victims(pool_, Holders())) {
+        live_.find(victim)->second->AskToYield(Yield::kRequeue, "made room for a job of a higher priority",
+                                               StopMode::kPause);
+      }
+    }
   }
   for (const auto& [live, why] : unstarted) {
-    const absl::StatusOr<v1::Job> job =
-        FailQueuedJob(live.get(), store_, absl::ResourceExhaustedError(absl::StrCat("a thread for the job: ", why)));
+    const absl::StatusOr<v1::Job> job = FailQueuedJob(
+        live.get(), store_, "init", absl::ResourceExhaustedError(absl::StrCat("a thread for the job: ", why)));
     if (!absl::IsAborted(job.status())) Ended(live, job);
   }
+}
+
+std::vector<Holder> JobManager::Holders() const {
+  std::vector<Holder> holders;
+  for (const auto& [live, thread] : threads_) {
+    // One that is at its end makes room by itself.
+    if (!live_.contains(live->id)) continue;
+    holders.push_back(
+        {.entry = {.id = live->id, .priority = live->admitted.priority, .devices = live->admitted.devices},
+         .preemptible = live->admitted.preemptible});
+  }
+  return holders;
 }
 
 void JobManager::RunOnThread(const LivePtr& live, const std::vector<int>& device_ids) {
   pthread_setname_np(pthread_self(), "job");
   const absl::StatusOr<v1::Job> job = RunJob(services_, live.get(), device_ids);
+  if (job.ok() && job->state() == v1::FAILED) health_.CheckAfter(job->failure(), device_ids);
   {
     MutexLock lock(&mutex_);
     pool_.Release(live->id);
   }
   // ABORTED: a Stop ended the job while it was queued, and has reported it.
-  if (!absl::IsAborted(job.status())) Ended(live, job);
+  const bool waits = job.ok() && Waiting(job->state());
+  if (!waits && !absl::IsAborted(job.status())) Ended(live, job);
+  std::thread own;
+  {
+    MutexLock lock(&mutex_);
+    const auto found = threads_.find(live);
+    own = std::move(found->second);
+    threads_.erase(found);
+  }
+  // Only now: the job may get its next thread at once.
+  if (waits) Waits(live, *job);
   Dispatch();
   MutexLock lock(&mutex_);
-  const auto own = threads_.find(live.get());
-  finished_.push_back(std::move(own->second));
-  threads_.erase(own);
+  finished_.push_back(std::move(own));
+  --busy_;
   idle_.SignalAll();
+}
+
+void JobManager::Waits(const LivePtr& live, const v1::Job& job) {
+  Log(LogLevel::kInfo,
+      absl::StrCat("job ", live->id, ": ", absl::string_view(StateName(job.state())), ": ", job.reason()));
+  std::vector<JobWaiters::Waiter> pauses;
+  {
+    MutexLock lock(&mutex_);
+    live->ForgetYield();
+    if (job.state() == v1::QUEUED) Enqueue(live);
+    pauses = waiters_.TakeForPause(live->id);
+  }
+  // One that came when the job was on its way to the queue is asked for once more.
+  for (JobWaiters::Waiter& waiter : pauses) Pause(live->id, std::move(waiter.done));
 }
 
 void JobManager::Ended(const LivePtr& live, absl::StatusOr<v1::Job> job) {
@@ -405,19 +563,17 @@ void JobManager::Ended(const LivePtr& live, absl::StatusOr<v1::Job> job) {
     Log(LogLevel::kError, job.status().message());
     live->log->Close(job.status());
   }
-  std::map<uint64_t, EndCallback> waiters;
+  std::vector<JobWaiters::Waiter> waiters;
   {
     MutexLock lock(&mutex_);
     live_.erase(live->id);
-    std::erase(queue_, live);
-    const auto it = waiters_.find(live->id);
-    if (it != waiters_.end()) {
-      waiters.swap(it->second);
-      waiters_.erase(it);
-    }
+    queue_.Remove(live->id);
+    waiters = waiters_.Take(live->id);
     idle_.SignalAll();
   }
-  for (const auto& [token, done] : waiters) done(job);
+  for (const JobWaiters::Waiter& waiter : waiters) {
+    waiter.done(waiter.for_pause && job.ok() ? WrongState(*job, "it ended before it was paused") : job);
+  }
 }
 
 void JobManager::JoinFinished() {

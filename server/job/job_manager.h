@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -19,11 +18,15 @@
 #include "absl/strings/string_view.h"
 #include "lenet/v1/job.pb.h"
 #include "lenet/v1/training_service.pb.h"
+#include "server/job/device_health.h"
 #include "server/job/device_pool.h"
 #include "server/job/group_cache.h"
 #include "server/job/job_id.h"
+#include "server/job/job_queue.h"
 #include "server/job/job_runner.h"
+#include "server/job/job_waiters.h"
 #include "server/job/live_job.h"
+#include "server/job/start_request.h"
 #include "server/job/store_patience.h"
 #include "server/metrics/metrics_flusher.h"
 #include "server/metrics/metrics_reader.h"
@@ -38,43 +41,65 @@ namespace lenet {
 struct JobManagerOptions {
   std::filesystem::path checkpoint_root;  // a folder for each job below it; empty: nothing is saved
   size_t max_queued = 1000;
+  size_t max_jobs_per_client = 0;  // that have not ended; 0: no limit
   size_t max_cached_groups = 8;
+  std::chrono::milliseconds collective_timeout{0};  // see TrainJob
+  std::chrono::milliseconds join_timeout{10'000};   // see TrainJob
+  // How often a device that failed is tried again.
+  std::chrono::milliseconds probe_interval{30'000};
+  // Called, from any thread, when the process must end for its jobs to go on: ranks that never end, or a device that
+  // works in a new process alone. Quick. Or null.
+  std::function<void(const std::string& why)> unusable;
+  FaultInjector* faults = nullptr;  // in tests alone
   // For how long after AbortAll() the end of a job is offered to a store that refuses it.
   std::chrono::milliseconds abort_patience{5000};
 };
 
 // What the server is doing.
 struct ServerLoad {
-  std::vector<std::string> device_jobs;  // by device; empty if free
+  std::vector<DevicePool::Device> devices;
   int queued = 0;
   int running = 0;
   bool draining = false;
 };
 
-// Safe from any thread. Jobs wait in one queue and start in the order of their acceptance, each as soon as its devices
-// are free and none is before it; jobs on disjoint devices run at the same time. What the calls answer is written in
-// proto/README.md; each job given out is complete, with its progress and its place in the queue.
+// Safe from any thread. Jobs wait in one queue, see JobQueue; jobs on disjoint devices run at the same time. What the
+// calls answer is written in proto/README.md; each job given out is complete, with its progress, its place in the queue
+// and what it waits for.
 class JobManager {
  public:
-  using EndCallback = std::function<void(absl::StatusOr<v1::Job>)>;
-
-  // All outlive it. It accepts no jobs before Serve().
+  // All outlive it. It accepts and starts no jobs before Serve().
   JobManager(const JobManagerOptions& options, Backend* backend, DatasetCatalog* catalog, JobStore* store);
-  // Aborts what runs and waits for its end.
+  // Ends what runs, which can go on later, and waits for that.
   ~JobManager();
   JobManager(const JobManager&) = delete;
   JobManager& operator=(const JobManager&) = delete;
 
-  // Uses every device once; CANCELLED if a drain began.
+  // Takes over the jobs that the store has not ended: those that waited wait, those that ran go on from their last
+  // checkpoint, or fail if they are not to. Once, before Serve(). Reads headers of data sets.
+  absl::Status Recover(bool running_go_on) ABSL_LOCKS_EXCLUDED(admit_mutex_, mutex_);
+  // Uses every device once, and gives no jobs to those that fail. An error if all do, or if only together they fail;
+  // CANCELLED if a drain began.
   absl::Status WarmUp();
   // From now on jobs are accepted, unless a drain began.
   void Serve() ABSL_LOCKS_EXCLUDED(admit_mutex_, mutex_);
 
-  // Reads the headers of the data set's files.
-  absl::StatusOr<v1::Job> Start(const v1::StartRequest& request) ABSL_LOCKS_EXCLUDED(admit_mutex_, mutex_);
+  // Reads the headers of the data set's files, and the checkpoint that the job is to go on from. `client` as in
+  // Job.client.
+  absl::StatusOr<v1::Job> Start(const v1::StartRequest& request, absl::string_view client = "")
+      ABSL_LOCKS_EXCLUDED(admit_mutex_, mutex_);
 
   // Asks for the end and gives the job as it is then. kNone is not asked for.
   absl::StatusOr<v1::Job> Stop(absl::string_view id, StopMode mode) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Calls `done` once, with the job when it is PAUSED, or FAILED_PRECONDITION with its state if it is ending or has
+  // ended first. Where and with what token as WaitForEnd.
+  uint64_t Pause(absl::string_view id, EndCallback done) ABSL_LOCKS_EXCLUDED(admit_mutex_, mutex_);
+  // From PAUSED to QUEUED; one that waits or runs already is given as it is. FAILED_PRECONDITION: it is ending or has
+  // ended.
+  absl::StatusOr<v1::Job> Resume(absl::string_view id) ABSL_LOCKS_EXCLUDED(admit_mutex_, mutex_);
+  // With its checkpoints. FAILED_PRECONDITION unless it has ended.
+  absl::Status Delete(absl::string_view id) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Calls `done` once, with the job when it has ended, NOT_FOUND, or DATA_LOSS if it has ended but the store has not
   // taken that: maybe before this returns, else from the thread that ends the job. Gives a token for StopWaiting, 0 if
@@ -90,18 +115,18 @@ class JobManager {
       ABSL_LOCKS_EXCLUDED(mutex_);
   uint64_t revision() const { return store_->revision(); }
 
-  // INVALID_ARGUMENT for a rank that the job does not have.
-  absl::StatusOr<MetricsReader> ReadMetrics(absl::string_view id, uint64_t from_sequence, RecordWishes wishes) const
-      ABSL_LOCKS_EXCLUDED(mutex_);
+  // INVALID_ARGUMENT for a rank that the job does not have. `known_epoch` as in MetricsReader.
+  absl::StatusOr<MetricsReader> ReadMetrics(absl::string_view id, uint64_t from_sequence, RecordWishes wishes,
+                                            uint32_t known_epoch = 0) const ABSL_LOCKS_EXCLUDED(mutex_);
 
   ServerLoad Load() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // No job is accepted or started any more; those that wait in the queue are stopped, those that run are asked to stop
-  // with a checkpoint.
+  // No job is accepted or started any more; those that run are asked to save their state and to wait in the queue, with
+  // the others, for the next server.
   void BeginDrain() ABSL_LOCKS_EXCLUDED(admit_mutex_, mutex_);
-  // Asks every job to abort.
+  // Asks those that still run to give up at once, without saving.
   void AbortAll() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Waits until no job is queued or running; false if the deadline passes first.
+  // Waits until no job is running; false if the deadline passes first.
   bool WaitIdle(std::chrono::steady_clock::time_point deadline) const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -109,11 +134,17 @@ class JobManager {
   using LivePtr = std::shared_ptr<LiveJob>;
   using LiveJobs = std::map<std::string, LivePtr, std::less<>>;
 
+  // What the devices' health tells.
+  void Exclude(int device, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Restore(int device) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status CheckAccepting() const ABSL_LOCKS_EXCLUDED(mutex_);
   // *created is set if the job is new.
-  absl::StatusOr<v1::Job> CreateJob(const v1::StartRequest& request, Admitted admitted, LivePtr* created)
+  absl::Status CheckClient(absl::string_view client) const ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<v1::Job> CreateJob(const v1::StartRequest& request, absl::string_view client, Admitted admitted,
+                                    const StartFile& start, LivePtr* created)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(admit_mutex_) ABSL_LOCKS_EXCLUDED(mutex_);
-  LivePtr NewLive(std::string id, Admitted admitted);
+  // Of a job that has so many records.
+  LivePtr NewLive(std::string id, Admitted admitted, std::string client, uint64_t last_sequence);
   LivePtr FindLive(absl::string_view id) const ABSL_LOCKS_EXCLUDED(mutex_);
   LiveJobs AllLive() const ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<v1::Job> StopLive(const LivePtr& live, StopMode mode, absl::string_view reason)
@@ -123,10 +154,14 @@ class JobManager {
   void Complete(const LivePtr& live, v1::Job* job) const ABSL_LOCKS_EXCLUDED(mutex_);
   void CompleteAll(const LiveJobs& live, std::vector<v1::Job>* jobs) const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Starts what can start.
+  // Starts what can start, and asks preemptible jobs to make room.
   void Dispatch() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Enqueue(const LivePtr& live) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<Holder> Holders() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The body of a job's thread.
   void RunOnThread(const LivePtr& live, const std::vector<int>& device_ids) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The attempt is over, and the job waits, which its thread reports here.
+  void Waits(const LivePtr& live, const v1::Job& job) ABSL_LOCKS_EXCLUDED(mutex_);
   // The job is at its end, which whoever recorded it reports here.
   void Ended(const LivePtr& live, absl::StatusOr<v1::Job> job) ABSL_LOCKS_EXCLUDED(mutex_);
   void JoinFinished() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -139,7 +174,6 @@ class JobManager {
   MetricsFlusher flusher_;
   StorePatience patience_;
   const JobServices services_;
-  StopRequest warm_up_stop_;
 
   // Held while a job is accepted: ids, records and queue have one order. Taken before mutex_.
   Mutex admit_mutex_;
@@ -150,11 +184,13 @@ class JobManager {
   Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kStarting;
   DevicePool pool_ ABSL_GUARDED_BY(mutex_);
   LiveJobs live_ ABSL_GUARDED_BY(mutex_);
-  std::deque<LivePtr> queue_ ABSL_GUARDED_BY(mutex_);
-  std::map<const LiveJob*, std::thread> threads_ ABSL_GUARDED_BY(mutex_);
+  JobQueue queue_ ABSL_GUARDED_BY(mutex_);
+  std::map<LivePtr, std::thread> threads_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::thread> finished_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, std::map<uint64_t, EndCallback>, std::less<>> waiters_ ABSL_GUARDED_BY(mutex_);
-  uint64_t last_token_ ABSL_GUARDED_BY(mutex_) = 0;
+  int busy_ ABSL_GUARDED_BY(mutex_) = 0;  // jobs' threads that still use the manager
+  JobWaiters waiters_ ABSL_GUARDED_BY(mutex_);
+
+  DeviceHealth health_;  // the last member: its thread uses the others
 };
 
 }  // namespace lenet

@@ -9,10 +9,23 @@ constexpr std::chrono::duration<double> kStretch(1);
 
 }  // namespace
 
+void JobProgress::Restore(const v1::Progress& progress) {
+  MutexLock lock(&mutex_);
+  progress_ = progress;
+  for (Rank& rank : ranks_) rank = {progress.step(), static_cast<float>(progress.loss())};
+}
+
+void JobProgress::MoveTo(int64_t step) {
+  MutexLock lock(&mutex_);
+  for (Rank& rank : ranks_) rank.step = step;
+}
+
 void JobProgress::Begin(int64_t steps_per_epoch, Clock::time_point now) {
   MutexLock lock(&mutex_);
   steps_per_epoch_ = steps_per_epoch;
   since_ = now;
+  since_step_ = StepOfAll();
+  first_stretch_ = true;
 }
 
 void JobProgress::AddSteps(int rank, int64_t step, float loss, Clock::time_point now) {

@@ -2,6 +2,7 @@
 #ifndef LENET_SERVER_JOB_JOB_PROGRESS_H_
 #define LENET_SERVER_JOB_JOB_PROGRESS_H_
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <vector>
@@ -17,9 +18,15 @@ class JobProgress {
  public:
   using Clock = std::chrono::steady_clock;
 
-  JobProgress(int ranks, int global_batch_size)
-      : global_batch_(global_batch_size), ranks_(static_cast<size_t>(ranks)) {}
+  JobProgress(int ranks, int global_batch_size, int64_t steps_per_epoch)
+      : global_batch_(global_batch_size),
+        ranks_(static_cast<size_t>(ranks)),
+        steps_per_epoch_(std::max<int64_t>(steps_per_epoch, 1)) {}
 
+  // As it was known by an earlier server, or is after an attempt.
+  void Restore(const v1::Progress& progress) ABSL_LOCKS_EXCLUDED(mutex_);
+  // An attempt goes on from this step.
+  void MoveTo(int64_t step) ABSL_LOCKS_EXCLUDED(mutex_);
   // The first step comes next; the rate of images counts from here.
   void Begin(int64_t steps_per_epoch, Clock::time_point now) ABSL_LOCKS_EXCLUDED(mutex_);
   // The rank has done `step` steps, the newest with this loss.
@@ -39,7 +46,7 @@ class JobProgress {
   const double global_batch_;
   mutable Mutex mutex_;
   std::vector<Rank> ranks_ ABSL_GUARDED_BY(mutex_);
-  int64_t steps_per_epoch_ ABSL_GUARDED_BY(mutex_) = 1;
+  int64_t steps_per_epoch_ ABSL_GUARDED_BY(mutex_);
   v1::Progress progress_ ABSL_GUARDED_BY(mutex_);  // without what ranks_ tells
   // The stretch of about a second over which the rate is taken.
   Clock::time_point since_ ABSL_GUARDED_BY(mutex_);

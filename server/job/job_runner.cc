@@ -1,6 +1,5 @@
 #include "server/job/job_runner.h"
 
-#include <chrono>
 #include <exception>
 #include <optional>
 #include <string>
@@ -8,7 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "server/job/checkpoint_keeper.h"
 #include "server/job/convert.h"
+#include "server/job/job_end.h"
 #include "server/store/job_state.h"
 #include "trainer/base/log.h"
 #include "trainer/base/status.h"
@@ -17,24 +18,11 @@
 namespace lenet {
 namespace {
 
-// How long FailQueuedJob, which keeps other jobs waiting, tries.
-constexpr std::chrono::seconds kFailPatience(1);
-
-absl::StatusOr<v1::Job> RecordRunning(LiveJob* live) {
-  StateUpdate update = {.from = v1::STARTING, .to = v1::RUNNING, .time = absl::Now(), .reason = "training"};
-  std::string engine;
-  {
-    MutexLock lock(&live->mutex);
-    engine = live->engine;
-  }
-  update.edit = [&engine](v1::Job* job) { job->mutable_resolved()->set_engine(engine); };
-  return live->log->ChangeState(std::move(update));
-}
-
 // Puts what the ranks report into the log, the progress and the store.
 class LogObserver : public TrainObserver {
  public:
-  LogObserver(LiveJob* live, int64_t steps_per_epoch) : live_(*live), steps_per_epoch_(steps_per_epoch) {}
+  LogObserver(LiveJob* live, const JobServices& services, int64_t steps_per_epoch)
+      : live_(*live), services_(services), steps_per_epoch_(steps_per_epoch) {}
 
   void OnRunning(absl::string_view engine) override {
     live_.progress.Begin(steps_per_epoch_, JobProgress::Clock::now());
@@ -63,15 +51,29 @@ class LogObserver : public TrainObserver {
     live_.progress.AddEvaluation(evaluation);
   }
 
-  void OnCheckpoint(const CheckpointSaved& saved) override { live_.log->Add(ToRecord(saved)); }
+  void OnCheckpoint(const CheckpointSaved& saved) override {
+    live_.log->Add(ToRecord(saved));
+    // Older files go only once the record of the new one is safe.
+    absl::Status dropped = live_.log->Flush();
+    if (dropped.ok()) dropped = DropSurplus(services_.store, live_.id);
+    if (!dropped.ok()) {
+      Log(LogLevel::kWarning, absl::StrCat("job ", live_.id, ": older checkpoints stay: ", dropped.ToString()));
+    }
+  }
 
   void OnWarning(absl::string_view message) override {
     Log(LogLevel::kWarning, absl::StrCat("job ", live_.id, ": ", message));
     live_.log->Add(ToWarning(message));
   }
 
+  void OnRanksStuck(const std::string& message) override {
+    Log(LogLevel::kError, absl::StrCat("job ", live_.id, ": ", message));
+    if (services_.stuck) services_.stuck(message);
+  }
+
  private:
   LiveJob& live_;
+  const JobServices& services_;
   const int64_t steps_per_epoch_;
 };
 
@@ -88,133 +90,6 @@ class FlusherEntry {
   MetricsFlusher* const flusher_;
   const std::shared_ptr<MetricsLog> log_;
 };
-
-TrainResult WithoutAStep(const LiveJob& live, TrainEnd end) {
-  TrainResult result = {.end = end};
-  result.rank_steps.assign(static_cast<size_t>(live.admitted.devices.ranks), 0);
-  return result;
-}
-
-TrainResult Failed(const LiveJob& live, std::string phase, absl::Status status) {
-  TrainResult result = WithoutAStep(live, TrainEnd::kFailed);
-  result.failure = RankFailure{.phase = std::move(phase), .status = std::move(status)};
-  return result;
-}
-
-v1::JobState EndState(TrainEnd end) {
-  switch (end) {
-    case TrainEnd::kCompleted:
-      return v1::SUCCEEDED;
-    case TrainEnd::kStopped:
-    case TrainEnd::kAborted:
-      return v1::STOPPED;
-    case TrainEnd::kFailed:
-      break;
-  }
-  return v1::FAILED;
-}
-
-// `asked`: the reason that the job has in STOPPING.
-std::string EndReason(const TrainResult& result, absl::string_view asked) {
-  const std::string unsaved =
-      result.save.ok() ? "" : absl::StrCat("; the last state was not saved: ", result.save.message());
-  switch (result.end) {
-    case TrainEnd::kCompleted:
-      return ValidUtf8(absl::StrCat("completed ", result.steps, " steps", unsaved));
-    case TrainEnd::kStopped:
-    case TrainEnd::kAborted:
-      return ValidUtf8(absl::StrCat(asked, ", at step ", result.steps, unsaved));
-    case TrainEnd::kFailed:
-      break;
-  }
-  const RankFailure& failure = *result.failure;
-  const std::string rank = failure.rank < 0 ? "" : absl::StrCat("rank ", failure.rank, " ");
-  return ValidUtf8(
-      absl::StrCat(rank, "failed after step ", failure.step, ", in ", failure.phase, ": ", failure.status.ToString()));
-}
-
-v1::Terminal NeverRan(const LiveJob& live, absl::string_view reason) {
-  v1::Terminal terminal;
-  terminal.set_state(v1::STOPPED);
-  terminal.set_reason(std::string(reason));
-  for (int rank = 0; rank < live.admitted.devices.ranks; ++rank) terminal.add_rank_steps(0);
-  return terminal;
-}
-
-bool MayPass(const absl::Status& error) {
-  return !absl::IsNotFound(error) && !absl::IsInternal(error) && !absl::IsFailedPrecondition(error);
-}
-
-// Repeats `change` until it succeeds, fails with ABORTED or an error that stays, or the patience is at its end.
-template <typename Change>
-absl::StatusOr<v1::Job> Persist(const LiveJob& live, StorePatience* patience, const Change& change) {
-  for (int failures = 1;; ++failures) {
-    absl::StatusOr<v1::Job> job = change();
-    if (job.ok() || absl::IsAborted(job.status()) || !MayPass(job.status())) return job;
-    if (failures == 1) {
-      Log(LogLevel::kError, absl::StrCat("job ", live.id, ": a change of its state cannot be recorded, trying again: ",
-                                         job.status().ToString()));
-    }
-    if (!patience->Pause(failures)) return job;
-  }
-}
-
-// The change that ends the job in the state it is in.
-absl::StatusOr<v1::Job> TryRecordEnd(LiveJob* live, JobStore* store, TrainResult result) {
-  {
-    MutexLock lock(&live->mutex);
-    if (!live->log_error.ok()) {
-      result.end = TrainEnd::kFailed;
-      result.rank_checksums.clear();
-      result.failure = RankFailure{.step = result.steps, .phase = "metrics", .status = live->log_error};
-    }
-  }
-  LENET_ASSIGN_OR_RETURN(v1::Job job, store->GetJob(live->id));
-  const v1::JobState end = EndState(result.end);
-  // A change that the store refused when it was due comes first.
-  if (end == v1::SUCCEEDED && job.state() == v1::STARTING) {
-    LENET_ASSIGN_OR_RETURN(job, RecordRunning(live));
-  }
-  if (end == v1::STOPPED && job.state() != v1::STOPPING) {
-    StateUpdate stopping = {.from = job.state(), .to = v1::STOPPING, .time = absl::Now(), .reason = "stopped"};
-    LENET_ASSIGN_OR_RETURN(job, live->log->ChangeState(std::move(stopping)));
-  }
-  StateUpdate update = {.from = job.state(), .to = end, .time = absl::Now()};
-  update.reason = EndReason(result, job.reason());
-
-  v1::Terminal terminal;
-  terminal.set_state(update.to);
-  terminal.set_reason(update.reason);
-  terminal.set_last_step(result.steps);
-  terminal.mutable_rank_steps()->Add(result.rank_steps.begin(), result.rank_steps.end());
-  if (result.end == TrainEnd::kFailed) *terminal.mutable_failure() = ToMessage(*result.failure);
-  if (result.evaluation) *terminal.mutable_evaluation() = ToMessage(*result.evaluation);
-
-  v1::Progress progress = live->progress.Get();
-  progress.set_step(result.steps);
-  progress.set_epoch(result.epochs);
-  update.edit = [&](v1::Job* ended) {
-    *ended->mutable_progress() = progress;
-    ended->mutable_weights_checksums()->Add(result.rank_checksums.begin(), result.rank_checksums.end());
-    if (terminal.has_failure()) *ended->mutable_failure() = terminal.failure();
-  };
-  return live->log->ChangeState(update, terminal);
-}
-
-absl::StatusOr<v1::Job> RecordEnd(LiveJob* live, JobStore* store, StorePatience* patience, const TrainResult& result) {
-  const auto record = [&] {
-    for (;;) {
-      absl::StatusOr<v1::Job> job = TryRecordEnd(live, store, result);
-      // ABORTED: a Stop changed the state in between.
-      if (!absl::IsAborted(job.status())) return job;
-    }
-  };
-  absl::StatusOr<v1::Job> job = Persist(*live, patience, record);
-  if (job.ok()) return job;
-  // It may be the metrics alone that are refused.
-  live->log->GiveUpUnsaved();
-  return record();
-}
 
 std::map<std::string, std::string> Environment(const Backend& backend, absl::string_view device_kind,
                                                uint32_t attempt) {
@@ -234,7 +109,7 @@ TrainResult TrainInGroup(const JobServices& services, LiveJob* live, const Train
                          const std::vector<int>& device_ids) {
   absl::StatusOr<std::unique_ptr<RankGroup>> group = services.groups->Take(device_ids);
   if (!group.ok()) return Failed(*live, "init", group.status());
-  LogObserver observer(live, job.plan.steps_per_epoch);
+  LogObserver observer(live, services, job.plan.steps_per_epoch);
   TrainResult result = Train(job, group->get(), &live->stop, &observer);
   if (result.end != TrainEnd::kFailed) {
     services.groups->Give(*std::move(group));
@@ -243,6 +118,44 @@ TrainResult TrainInGroup(const JobServices& services, LiveJob* live, const Train
   }
   // The group of a failed job goes: what the job met may lie in it.
   return result;
+}
+
+std::filesystem::path JobFolder(const JobServices& services, const LiveJob& live) {
+  return services.checkpoint_root / live.id;
+}
+
+// The state that the attempt goes on from: the job's newest checkpoint that can be read, else what the job was begun
+// from; none: initial weights.
+absl::StatusOr<std::optional<Checkpoint>> FindStart(const JobServices& services, LiveJob* live, const v1::Job& job,
+                                                    const Net& net, const OptimizerSpec& optimizer) {
+  for (auto saved = job.checkpoints().rbegin(); saved != job.checkpoints().rend(); ++saved) {
+    absl::StatusOr<Checkpoint> checkpoint = LoadCheckpoint(saved->path(), net, optimizer);
+    if (checkpoint.ok()) return std::optional<Checkpoint>(*std::move(checkpoint));
+    const std::string warning =
+        absl::StrCat("the checkpoint of step ", saved->step(), " cannot be read: ", checkpoint.status().message());
+    Log(LogLevel::kWarning, absl::StrCat("job ", live->id, ": ", warning));
+    live->log->Add(ToWarning(warning));
+  }
+  if (!job.has_resumed_from()) return std::optional<Checkpoint>();
+  const std::filesystem::path start = JobFolder(services, *live) / kStartFile;
+  if (job.resumed_from().job_id().empty()) {
+    Checkpoint checkpoint;
+    LENET_ASSIGN_OR_RETURN(checkpoint.parameters, LoadWeights(start, net));
+    checkpoint.state.resize(static_cast<size_t>(StateSlots(optimizer)) * checkpoint.parameters.size());
+    return std::optional<Checkpoint>(std::move(checkpoint));
+  }
+  LENET_ASSIGN_OR_RETURN(Checkpoint checkpoint, LoadCheckpoint(start, net, optimizer));
+  return std::optional<Checkpoint>(std::move(checkpoint));
+}
+
+// Of the attempts that have ended.
+absl::StatusOr<double> SecondsBefore(const JobServices& services, const LiveJob& live) {
+  LENET_ASSIGN_OR_RETURN(const std::vector<Attempt> attempts, services.store->ListAttempts(live.id));
+  absl::Duration sum;
+  for (const Attempt& attempt : attempts) {
+    if (attempt.ended_at) sum += *attempt.ended_at - attempt.started_at;
+  }
+  return absl::ToDoubleSeconds(sum);
 }
 
 TrainResult Execute(const JobServices& services, LiveJob* live, const std::vector<int>& device_ids, uint32_t attempt) {
@@ -258,29 +171,38 @@ TrainResult Execute(const JobServices& services, LiveJob* live, const std::vecto
   if (!net.ok()) return Failed(*live, "load", net.status());
 
   // The files may have been replaced since the job was accepted.
-  const absl::Status updated =
-      services.store
-          ->UpdateJob(live->id,
-                      [&](v1::Job* job) {
-                        v1::ResolvedSpec resolved = ToResolvedSpec(*plan);
-                        resolved.set_parameters(net->parameter_count());
-                        resolved.set_classes(plan->classes);
-                        resolved.set_train_images((*dataset)->train.count);
-                        resolved.set_test_images((*dataset)->test.count);
-                        v1::ResolvedSpec* old = job->mutable_resolved();
-                        resolved.mutable_device_ids()->Swap(old->mutable_device_ids());
-                        resolved.set_backend(old->backend());
-                        resolved.set_device_kind(old->device_kind());
-                        resolved.mutable_library_versions()->swap(*old->mutable_library_versions());
-                        old->Swap(&resolved);
-                      })
-          .status();
-  if (!updated.ok()) return Failed(*live, "load", updated);
+  const absl::StatusOr<v1::Job> updated = services.store->UpdateJob(live->id, [&](v1::Job* job) {
+    v1::ResolvedSpec resolved = ToResolvedSpec(*plan);
+    resolved.set_parameters(net->parameter_count());
+    resolved.set_classes(plan->classes);
+    resolved.set_train_images((*dataset)->train.count);
+    resolved.set_test_images((*dataset)->test.count);
+    v1::ResolvedSpec* old = job->mutable_resolved();
+    resolved.mutable_device_ids()->Swap(old->mutable_device_ids());
+    resolved.set_backend(old->backend());
+    resolved.set_device_kind(old->device_kind());
+    resolved.mutable_library_versions()->swap(*old->mutable_library_versions());
+    old->Swap(&resolved);
+  });
+  if (!updated.ok()) return Failed(*live, "load", updated.status());
 
   const std::string& device_kind = services.backend->devices()[static_cast<size_t>(device_ids.front())].kind;
   TrainJob job = {.plan = *std::move(plan), .dataset = *dataset};
   job.environment = Environment(*services.backend, device_kind, attempt);
-  if (!services.checkpoint_root.empty()) job.checkpoint_folder = services.checkpoint_root / live->id;
+  if (!services.checkpoint_root.empty()) {
+    job.checkpoint_folder = JobFolder(services, *live);
+    absl::StatusOr<std::optional<Checkpoint>> start =
+        FindStart(services, live, *updated, *net, job.plan.spec.optimizer);
+    if (!start.ok()) return Failed(*live, "load", start.status());
+    job.resume = *std::move(start);
+    live->progress.MoveTo(job.resume ? job.resume->step : 0);
+  }
+  const absl::StatusOr<double> seconds_before = SecondsBefore(services, *live);
+  if (!seconds_before.ok()) return Failed(*live, "load", seconds_before.status());
+  job.seconds_before = *seconds_before;
+  job.collective_timeout = services.collective_timeout;
+  job.join_timeout = services.join_timeout;
+  job.faults = services.faults;
   TrainResult result = TrainInGroup(services, live, job, device_ids);
   // The groups kept for later jobs hold memory of the devices.
   if (FoundNoMemory(result) && services.groups->Clear()) result = TrainInGroup(services, live, job, device_ids);
@@ -296,21 +218,10 @@ TrainResult ExecuteSafely(const JobServices& services, LiveJob* live, const std:
   }
 }
 
-// QUEUED to STARTING, or to STOPPED if a stop was asked for and could not be recorded.
-absl::StatusOr<v1::Job> BeginAttempt(LiveJob* live, StorePatience* patience, const JobEdit& edit) {
-  return Persist(*live, patience, [&] {
-    if (live->stop.mode() != StopMode::kNone) return StopQueuedJob(live, "stopped before it ran");
-    StateUpdate update = {.from = v1::QUEUED, .to = v1::STARTING, .time = absl::Now()};
-    update.reason = "loading the data and setting up the devices";
-    update.edit = edit;
-    return live->log->ChangeState(std::move(update));
-  });
-}
-
 }  // namespace
 
 absl::StatusOr<v1::Job> RunJob(const JobServices& services, LiveJob* live, const std::vector<int>& device_ids) {
-  absl::StatusOr<v1::Job> begun = BeginAttempt(live, services.patience, [&](v1::Job* job) {
+  absl::StatusOr<v1::Job> begun = BeginAttempt(live, services.store, services.patience, [&](v1::Job* job) {
     v1::ResolvedSpec* resolved = job->mutable_resolved();
     resolved->set_backend(std::string(services.backend->name()));
     resolved->mutable_device_ids()->Assign(device_ids.begin(), device_ids.end());
@@ -321,20 +232,9 @@ absl::StatusOr<v1::Job> RunJob(const JobServices& services, LiveJob* live, const
   });
   if (!begun.ok() || IsTerminal(begun->state())) return begun;
   const FlusherEntry entry(services.flusher, live->log);
-  const TrainResult result = ExecuteSafely(services, live, device_ids, begun->attempt());
-  return RecordEnd(live, services.store, services.patience, result);
-}
-
-absl::StatusOr<v1::Job> FailQueuedJob(LiveJob* live, JobStore* store, const absl::Status& why) {
-  StorePatience patience(StorePatience::Clock::now() + kFailPatience);
-  absl::StatusOr<v1::Job> begun = BeginAttempt(live, &patience, nullptr);
-  if (!begun.ok() || IsTerminal(begun->state())) return begun;
-  return RecordEnd(live, store, &patience, Failed(*live, "init", why));
-}
-
-absl::StatusOr<v1::Job> StopQueuedJob(LiveJob* live, absl::string_view reason) {
-  StateUpdate update = {.from = v1::QUEUED, .to = v1::STOPPED, .time = absl::Now(), .reason = std::string(reason)};
-  return live->log->ChangeState(std::move(update), NeverRan(*live, reason));
+  const TrainResult result = !live->admitted.error.ok() ? Failed(*live, "load", live->admitted.error)
+                                                        : ExecuteSafely(services, live, device_ids, begun->attempt());
+  return EndAttempt(live, services.store, services.patience, result);
 }
 
 }  // namespace lenet

@@ -2,8 +2,11 @@
 #ifndef LENET_SERVER_JOB_JOB_RUNNER_H_
 #define LENET_SERVER_JOB_JOB_RUNNER_H_
 
+#include <chrono>
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -17,6 +20,7 @@
 #include "server/store/job_store.h"
 #include "trainer/backend/backend.h"
 #include "trainer/data/catalog.h"
+#include "trainer/train/fault_injector.h"
 
 namespace lenet {
 
@@ -28,22 +32,20 @@ struct JobServices {
   GroupCache* groups = nullptr;
   MetricsFlusher* flusher = nullptr;
   StorePatience* patience = nullptr;
-  std::filesystem::path checkpoint_root;  // a folder for each job below it; empty: nothing is saved
+  std::function<void(const std::string& why)> stuck;  // ranks do not end, see TrainObserver::OnRanksStuck
+  std::filesystem::path checkpoint_root;              // a folder for each job below it; empty: nothing is saved
+  std::chrono::milliseconds collective_timeout{0};
+  std::chrono::milliseconds join_timeout{0};
+  FaultInjector* faults = nullptr;
 };
 
-// Takes the job from QUEUED through STARTING and RUNNING to its end, and gives it as it is then. Blocks meanwhile. A
-// job whose stop was asked for, but could not be recorded, goes from QUEUED to STOPPED.
+// Takes the job from QUEUED through STARTING and RUNNING to the end of an attempt, and gives it as it is then: ended,
+// or waiting again if it was to give up its devices. Goes on from the job's newest checkpoint. Blocks meanwhile.
 //
 // What the store refuses for a while (it is full, or away) is tried again as long as services.patience lasts, the end
-// at last without the metrics that the store refuses. ABORTED: a Stop was recorded while the job was queued, which is
-// its end. Any other error: the end is not recorded.
+// at last without the metrics that the store refuses. ABORTED: a Stop or a Pause was recorded before the attempt began.
+// Any other error: its end is not recorded.
 absl::StatusOr<v1::Job> RunJob(const JobServices& services, LiveJob* live, const std::vector<int>& device_ids);
-
-// For a queued job that cannot even be run: FAILED with `why`. As RunJob, but tries for about a second.
-absl::StatusOr<v1::Job> FailQueuedJob(LiveJob* live, JobStore* store, const absl::Status& why);
-
-// QUEUED to STOPPED, in one try. ABORTED if the job is no longer queued.
-absl::StatusOr<v1::Job> StopQueuedJob(LiveJob* live, absl::string_view reason);
 
 }  // namespace lenet
 

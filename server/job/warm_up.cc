@@ -2,7 +2,6 @@
 
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "trainer/base/status.h"
@@ -24,6 +23,7 @@ class IgnoringObserver : public TrainObserver {
   void OnEvaluation(const Evaluation&) override {}
   void OnCheckpoint(const CheckpointSaved&) override {}
   void OnWarning(absl::string_view) override {}
+  void OnRanksStuck(const std::string&) override {}
 };
 
 Split MakeSplit(int64_t count) {
@@ -37,10 +37,8 @@ Split MakeSplit(int64_t count) {
 
 }  // namespace
 
-absl::Status WarmUp(const Backend& backend, GroupCache* groups, const StopRequest* stop) {
-  std::vector<int> ids;
-  for (const DeviceInfo& device : backend.devices()) ids.push_back(device.id);
-  const int ranks = static_cast<int>(ids.size());
+absl::Status WarmUp(GroupCache* groups, std::span<const int> device_ids, const StopRequest* stop) {
+  const int ranks = static_cast<int>(device_ids.size());
   const int64_t images = int64_t{ranks} * kBatch * kSteps;
   auto dataset = std::make_shared<const Dataset>(
       Dataset{.name = "warm-up", .classes = kClasses, .train = MakeSplit(images), .test = MakeSplit(images)});
@@ -50,7 +48,7 @@ absl::Status WarmUp(const Backend& backend, GroupCache* groups, const StopReques
   spec.max_steps = kSteps;
   TrainJob job = {.dataset = dataset};
   LENET_ASSIGN_OR_RETURN(job.plan, PlanTraining(spec, ranks, *dataset));
-  LENET_ASSIGN_OR_RETURN(std::unique_ptr<RankGroup> group, groups->Take(ids));
+  LENET_ASSIGN_OR_RETURN(std::unique_ptr<RankGroup> group, groups->Take(device_ids));
   IgnoringObserver observer;
   const TrainResult result = Train(job, group.get(), stop, &observer);
   switch (result.end) {

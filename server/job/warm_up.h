@@ -2,16 +2,17 @@
 #ifndef LENET_SERVER_JOB_WARM_UP_H_
 #define LENET_SERVER_JOB_WARM_UP_H_
 
+#include <span>
+
 #include "absl/status/status.h"
 #include "server/job/group_cache.h"
-#include "trainer/backend/backend.h"
 #include "trainer/train/stop_request.h"
 
 namespace lenet {
 
-// Trains a few steps on made-up images with one rank on every device, so that contexts, communicator and modules are
-// loaded, and leaves the group in the cache. Names the device that fails. CANCELLED if `stop` rose.
-absl::Status WarmUp(const Backend& backend, GroupCache* groups, const StopRequest* stop);
+// Trains a few steps on made-up images with one rank on each of these devices, so that contexts, communicator and
+// modules are loaded, and leaves the group in the cache. Names the rank that fails. CANCELLED if `stop` rose.
+absl::Status WarmUp(GroupCache* groups, std::span<const int> device_ids, const StopRequest* stop);
 
 }  // namespace lenet
 

@@ -1,4 +1,4 @@
-// Threads for calls that read files, so that gRPC's own threads never wait.
+// Threads for calls that read or write files, so that gRPC's own threads never wait.
 #ifndef LENET_SERVER_RPC_EXECUTOR_H_
 #define LENET_SERVER_RPC_EXECUTOR_H_
 

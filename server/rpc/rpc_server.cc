@@ -15,10 +15,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr int kExecutorThreads = 2;
+constexpr int kExecutorThreads = 4;
 constexpr size_t kMaxWaitingCalls = 1000;
-// The largest request is a spec with a list of devices.
-constexpr int kMaxRequestBytes = 1 << 20;
+// The largest request brings weights.
+constexpr int kMaxRequestBytes = (4 << 20) + (1 << 16);
 constexpr milliseconds kKeepalive(30000);
 constexpr milliseconds kKeepaliveTimeout(10000);
 // How often a client's own keepalive may come.

@@ -49,7 +49,7 @@ class StreamReactor : public grpc::ServerWriteReactor<Response>, public HubStrea
       case Step::kEnd:
         return End(absl::OkStatus());
       case Step::kNothing:
-        return draining ? End(absl::OkStatus()) : Yield();
+        return draining ? End(absl::UnavailableError("the server is shutting down")) : Yield();
     }
   }
 

@@ -15,6 +15,7 @@ constexpr int kMaxJobs = 500;
 absl::StatusOr<MetricsStream::Step> MetricsStream::Next(v1::StreamMetricsResponse* response) {
   LENET_ASSIGN_OR_RETURN(const MetricsReader::Place place,
                          reader_.Read(kMaxResponseBytes, response->mutable_records()));
+  response->set_log_epoch(reader_.log_epoch());
   const bool empty = response->records().empty();
   if (place == MetricsReader::Place::kEnd) return empty ? Step::kEnd : Step::kLastWrite;
   return empty ? Step::kNothing : Step::kWrite;

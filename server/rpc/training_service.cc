@@ -1,7 +1,5 @@
 #include "server/rpc/training_service.h"
 
-#include <atomic>
-#include <cmath>
 #include <memory>
 #include <utility>
 
@@ -9,6 +7,7 @@
 #include "server/job/convert.h"
 #include "server/rpc/grpc_status.h"
 #include "server/rpc/guarded.h"
+#include "server/rpc/requests.h"
 #include "server/rpc/streams.h"
 #include "server/store/job_state.h"
 #include "server/store/timestamp.h"
@@ -19,78 +18,68 @@
 namespace lenet {
 namespace {
 
-constexpr int kDefaultPageSize = 100;
-constexpr int kMaxPageSize = 1000;
-
-absl::Status CheckJobId(absl::string_view id) {
-  return id.empty() ? absl::InvalidArgumentError("job_id = \"\": must name a job") : absl::OkStatus();
-}
-
 grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   reactor->Finish(ToGrpcStatus(status));
   return reactor;
 }
 
-absl::StatusOr<JobQuery> ToQuery(const v1::ListJobsRequest& request) {
-  JobQuery query = {.limit = request.page_size() == 0 ? kDefaultPageSize : request.page_size(),
-                    .page_token = request.page_token()};
-  if (query.limit < 1 || query.limit > kMaxPageSize) {
-    return BadValue("page_size", query.limit, absl::StrCat("1 to ", kMaxPageSize, ", or 0 for ", kDefaultPageSize));
-  }
-  for (int state : request.states()) {
-    if (!v1::JobState_IsValid(state) || state == v1::JOB_STATE_UNSPECIFIED) {
-      return BadValue("states", state, "a state that a job can have");
-    }
-    query.states.push_back(static_cast<v1::JobState>(state));
-  }
-  return query;
-}
-
-absl::StatusOr<RecordWishes> ToWishes(const v1::StreamMetricsRequest& request) {
-  RecordWishes wishes;
-  wishes.ranks.insert(request.ranks().begin(), request.ranks().end());
-  for (int kind : request.kinds()) {
-    if (!v1::RecordKind_IsValid(kind) || kind == v1::RECORD_KIND_UNSPECIFIED) {
-      return BadValue("kinds", kind, "a kind that a record can have");
-    }
-    wishes.kinds.insert(static_cast<v1::RecordKind>(kind));
-  }
-  if (request.every_n_steps() < 0) return BadValue("every_n_steps", request.every_n_steps(), "at least 0");
-  wishes.every_n_steps = std::max(request.every_n_steps(), 1);
-  if (!(request.max_rate() >= 0 && std::isfinite(request.max_rate()))) {
-    return BadValue("max_rate", request.max_rate(), "finite and at least 0 (0: no limit)");
-  }
-  wishes.max_rate = request.max_rate();
-  return wishes;
-}
-
-// Answers a Stop once the job has ended, or when the client gives up.
-class StopWaiter : public grpc::ServerUnaryReactor {
+// Answers a call with a job once that has ended or is paused, or when the client gives up.
+class JobWaiter : public grpc::ServerUnaryReactor {
  public:
-  StopWaiter(JobManager* manager, std::string job_id, v1::StopResponse* response)
-      : manager_(manager), job_id_(std::move(job_id)), response_(response) {}
-
-  // Once, before gRPC gets to know the reactor.
-  void Wait() {
-    const uint64_t token = manager_->WaitForEnd(job_id_, [this](absl::StatusOr<v1::Job> job) {
-      const absl::Status status = job.status();
-      if (status.ok()) *response_->mutable_job() = *std::move(job);
-      Finish(ToGrpcStatus(status));
-    });
-    token_.store(token, std::memory_order_release);
+  // `job` lies in the response. The reactor lives until gRPC is done with it and nobody refers to it.
+  static std::shared_ptr<JobWaiter> Make(JobManager* manager, std::string job_id, v1::Job* job) {
+    const std::shared_ptr<JobWaiter> waiter(new JobWaiter(manager, std::move(job_id), job));
+    waiter->self_ = waiter;
+    return waiter;
   }
 
-  void OnCancel() override {
-    if (manager_->StopWaiting(job_id_, token_.load(std::memory_order_acquire))) Finish(grpc::Status::CANCELLED);
+  void End(absl::StatusOr<v1::Job> job) {
+    const absl::Status status = job.status();
+    if (status.ok()) *job_ = *std::move(job);
+    Finish(ToGrpcStatus(status));
   }
-  void OnDone() override { delete this; }
+
+  // What the manager gave for an End() to come.
+  void SetToken(uint64_t token) ABSL_LOCKS_EXCLUDED(mutex_) {
+    bool cancelled = false;
+    {
+      MutexLock lock(&mutex_);
+      token_ = token;
+      cancelled = cancelled_;
+    }
+    if (cancelled) Cancel(token);
+  }
+
+  void OnCancel() override ABSL_LOCKS_EXCLUDED(mutex_) {
+    uint64_t token = 0;
+    {
+      MutexLock lock(&mutex_);
+      cancelled_ = true;
+      token = token_;
+    }
+    Cancel(token);
+  }
+  void OnDone() override {
+    // May destroy this.
+    std::shared_ptr<JobWaiter> self = std::move(self_);
+  }
 
  private:
+  JobWaiter(JobManager* manager, std::string job_id, v1::Job* job)
+      : manager_(manager), job_id_(std::move(job_id)), job_(job) {}
+
+  void Cancel(uint64_t token) {
+    if (token != 0 && manager_->StopWaiting(job_id_, token)) Finish(grpc::Status::CANCELLED);
+  }
+
   JobManager* const manager_;
   const std::string job_id_;
-  v1::StopResponse* const response_;
-  std::atomic<uint64_t> token_{0};
+  v1::Job* const job_;
+  std::shared_ptr<JobWaiter> self_;
+  Mutex mutex_;
+  uint64_t token_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace
@@ -106,8 +95,8 @@ TrainingService::TrainingService(ServerIdentity identity, JobManager* manager, c
 
 grpc::ServerUnaryReactor* TrainingService::Start(grpc::CallbackServerContext* context, const v1::StartRequest* request,
                                                  v1::StartResponse* response) {
-  return Defer(context, [this, request, response]() -> absl::Status {
-    LENET_ASSIGN_OR_RETURN(*response->mutable_job(), manager_->Start(*request));
+  return Defer(context, [this, request, response, client = ClientOf(context->peer())]() -> absl::Status {
+    LENET_ASSIGN_OR_RETURN(*response->mutable_job(), manager_->Start(*request, client));
     return absl::OkStatus();
   });
 }
@@ -118,16 +107,49 @@ grpc::ServerUnaryReactor* TrainingService::Stop(grpc::CallbackServerContext* con
   if (!v1::StopRequest::Mode_IsValid(request->mode())) {
     return Answer(context, BadValue("mode", static_cast<int>(request->mode()), "CHECKPOINT or ABORT"));
   }
-  const StopMode mode = request->mode() == v1::StopRequest::ABORT ? StopMode::kAbort : StopMode::kCheckpoint;
-  absl::StatusOr<v1::Job> job = Guarded([&] { return manager_->Stop(request->job_id(), mode); });
+  const auto waiter = JobWaiter::Make(manager_, request->job_id(), response->mutable_job());
+  return DeferTo(waiter.get(), [this, request, waiter] {
+    const StopMode mode = request->mode() == v1::StopRequest::ABORT ? StopMode::kAbort : StopMode::kCheckpoint;
+    absl::StatusOr<v1::Job> job = Guarded([&] { return manager_->Stop(request->job_id(), mode); });
+    if (!job.ok() || !request->wait() || IsTerminal(job->state())) return waiter->End(std::move(job));
+    const auto end = [waiter](absl::StatusOr<v1::Job> ended) { waiter->End(std::move(ended)); };
+    waiter->SetToken(manager_->WaitForEnd(request->job_id(), end));
+  });
+}
+
+grpc::ServerUnaryReactor* TrainingService::Pause(grpc::CallbackServerContext* context, const v1::PauseRequest* request,
+                                                 v1::PauseResponse* response) {
+  if (const absl::Status id = CheckJobId(request->job_id()); !id.ok()) return Answer(context, id);
+  const auto waiter = JobWaiter::Make(manager_, request->job_id(), response->mutable_job());
+  return DeferTo(waiter.get(), [this, request, waiter] {
+    const auto end = [waiter](absl::StatusOr<v1::Job> paused) { waiter->End(std::move(paused)); };
+    waiter->SetToken(manager_->Pause(request->job_id(), end));
+  });
+}
+
+grpc::ServerUnaryReactor* TrainingService::Resume(grpc::CallbackServerContext* context,
+                                                  const v1::ResumeRequest* request, v1::ResumeResponse* response) {
+  if (const absl::Status id = CheckJobId(request->job_id()); !id.ok()) return Answer(context, id);
+  return Defer(context, [this, request, response]() -> absl::Status {
+    LENET_ASSIGN_OR_RETURN(*response->mutable_job(), manager_->Resume(request->job_id()));
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* TrainingService::DeleteJob(grpc::CallbackServerContext* context,
+                                                     const v1::DeleteJobRequest* request, v1::DeleteJobResponse*) {
+  if (const absl::Status id = CheckJobId(request->job_id()); !id.ok()) return Answer(context, id);
+  return Defer(context, [this, request] { return manager_->Delete(request->job_id()); });
+}
+
+grpc::ServerUnaryReactor* TrainingService::ListCheckpoints(grpc::CallbackServerContext* context,
+                                                           const v1::ListCheckpointsRequest* request,
+                                                           v1::ListCheckpointsResponse* response) {
+  if (const absl::Status id = CheckJobId(request->job_id()); !id.ok()) return Answer(context, id);
+  absl::StatusOr<v1::Job> job = Guarded([&] { return manager_->GetJob(request->job_id()); });
   if (!job.ok()) return Answer(context, job.status());
-  if (!request->wait() || IsTerminal(job->state())) {
-    *response->mutable_job() = *std::move(job);
-    return Answer(context, absl::OkStatus());
-  }
-  auto* const waiter = new StopWaiter(manager_, request->job_id(), response);
-  waiter->Wait();
-  return waiter;
+  response->mutable_checkpoints()->Swap(job->mutable_checkpoints());
+  return Answer(context, absl::OkStatus());
 }
 
 grpc::ServerWriteReactor<v1::StreamMetricsResponse>* TrainingService::StreamMetrics(
@@ -135,8 +157,8 @@ grpc::ServerWriteReactor<v1::StreamMetricsResponse>* TrainingService::StreamMetr
   const auto open = [&]() -> absl::StatusOr<std::shared_ptr<MetricsStream>> {
     LENET_RETURN_IF_ERROR(CheckJobId(request->job_id()));
     LENET_ASSIGN_OR_RETURN(RecordWishes wishes, ToWishes(*request));
-    LENET_ASSIGN_OR_RETURN(MetricsReader reader,
-                           manager_->ReadMetrics(request->job_id(), request->from_sequence(), std::move(wishes)));
+    LENET_ASSIGN_OR_RETURN(MetricsReader reader, manager_->ReadMetrics(request->job_id(), request->from_sequence(),
+                                                                       std::move(wishes), request->log_epoch()));
     return std::make_shared<MetricsStream>(std::move(reader));
   };
   return MetricsStream::Open(Guarded(open), hub_);
@@ -202,7 +224,9 @@ grpc::ServerUnaryReactor* TrainingService::GetServerInfo(grpc::CallbackServerCon
     device->set_name(info.name);
     device->set_kind(info.kind);
     device->set_memory_bytes(info.memory_bytes);
-    device->set_job_id(load.device_jobs[static_cast<size_t>(info.id)]);
+    const DevicePool::Device& state = load.devices[static_cast<size_t>(info.id)];
+    device->set_job_id(state.holder);
+    device->set_unhealthy(state.unhealthy);
   }
   for (const auto& [library, version] : backend_->versions())
     (*response->mutable_library_versions())[library] = version;
@@ -217,9 +241,13 @@ grpc::ServerUnaryReactor* TrainingService::GetServerInfo(grpc::CallbackServerCon
 grpc::ServerUnaryReactor* TrainingService::Defer(grpc::CallbackServerContext* context,
                                                  std::function<absl::Status()> call) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  const bool accepted =
-      executor_->Run([reactor, call = std::move(call)] { reactor->Finish(ToGrpcStatus(Guarded(call))); });
-  if (!accepted) reactor->Finish(ToGrpcStatus(absl::ResourceExhaustedError("too many calls are waiting for files")));
+  return DeferTo(reactor, [reactor, call = std::move(call)] { reactor->Finish(ToGrpcStatus(Guarded(call))); });
+}
+
+grpc::ServerUnaryReactor* TrainingService::DeferTo(grpc::ServerUnaryReactor* reactor, std::function<void()> call) {
+  if (!executor_->Run(std::move(call))) {
+    reactor->Finish(ToGrpcStatus(absl::ResourceExhaustedError("too many calls are waiting for files")));
+  }
   return reactor;
 }
 

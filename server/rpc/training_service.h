@@ -22,8 +22,8 @@ struct ServerIdentity {
   absl::Time started_at;
 };
 
-// No call blocks a thread of gRPC's: what reads files runs on an executor, streams are driven by a hub, and a Stop that
-// waits is answered by whoever ends the job.
+// No call blocks a thread of gRPC's: what reads files or changes a job runs on an executor, streams are driven by a
+// hub, and a Stop or Pause that waits is answered by whoever ends the attempt.
 class TrainingService final : public v1::TrainingService::CallbackService {
  public:
   // All outlive it.
@@ -34,6 +34,15 @@ class TrainingService final : public v1::TrainingService::CallbackService {
                                   v1::StartResponse* response) override;
   grpc::ServerUnaryReactor* Stop(grpc::CallbackServerContext* context, const v1::StopRequest* request,
                                  v1::StopResponse* response) override;
+  grpc::ServerUnaryReactor* Pause(grpc::CallbackServerContext* context, const v1::PauseRequest* request,
+                                  v1::PauseResponse* response) override;
+  grpc::ServerUnaryReactor* Resume(grpc::CallbackServerContext* context, const v1::ResumeRequest* request,
+                                   v1::ResumeResponse* response) override;
+  grpc::ServerUnaryReactor* DeleteJob(grpc::CallbackServerContext* context, const v1::DeleteJobRequest* request,
+                                      v1::DeleteJobResponse* response) override;
+  grpc::ServerUnaryReactor* ListCheckpoints(grpc::CallbackServerContext* context,
+                                            const v1::ListCheckpointsRequest* request,
+                                            v1::ListCheckpointsResponse* response) override;
   grpc::ServerWriteReactor<v1::StreamMetricsResponse>* StreamMetrics(grpc::CallbackServerContext* context,
                                                                      const v1::StreamMetricsRequest* request) override;
   grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context, const v1::GetJobRequest* request,
@@ -50,6 +59,8 @@ class TrainingService final : public v1::TrainingService::CallbackService {
  private:
   // Answers from the executor with what `call` gives.
   grpc::ServerUnaryReactor* Defer(grpc::CallbackServerContext* context, std::function<absl::Status()> call);
+  // Runs on the executor what finishes the reactor.
+  grpc::ServerUnaryReactor* DeferTo(grpc::ServerUnaryReactor* reactor, std::function<void()> call);
 
   const ServerIdentity identity_;
   JobManager* const manager_;

@@ -136,6 +136,9 @@ class Backend {
   // Whether more ranks than devices may be asked for: then an id may stand in a group more than once.
   virtual bool oversubscribable() const = 0;
 
+  // Whether a device that fails does so until the process ends, as with CUDA, where an error may spoil the context.
+  virtual bool failures_last() const = 0;
+
   // INVALID_ARGUMENT for an id that does not exist or, unless oversubscribable, stands twice. Safe from any thread.
   virtual absl::StatusOr<std::unique_ptr<RankGroup>> NewGroup(std::span<const int> device_ids) = 0;
 };

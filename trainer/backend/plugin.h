@@ -15,7 +15,7 @@ namespace lenet {
 // What a plug-in exports, as `extern "C"` under kBackendEntryName. `abi` must equal kBackendAbi of the plug-in's build;
 // then the answer is the backend or a status that says why there is none (no device, no driver), given through
 // `result`.
-inline constexpr int kBackendAbi = 1;
+inline constexpr int kBackendAbi = 2;
 inline constexpr char kBackendEntryName[] = "lenet_new_backend";
 using BackendEntry = void (*)(int abi, const LogSink& log, absl::StatusOr<std::unique_ptr<Backend>>* result);
 
@@ -24,9 +24,8 @@ using BackendEntry = void (*)(int abi, const LogSink& log, absl::StatusOr<std::u
 std::filesystem::path PluginFolder(absl::string_view configured);
 
 // Loads liblenet_<name>.so from `folder`; for "cuda", only after libcuda.so.1 has loaded. NOT_FOUND if the library is
-// not there; UNAVAILABLE with the reason if it or what it needs does not load, it was built for another kBackendAbi, or it
-// finds no usable device.
-// Plug-ins stay loaded until the process ends.
+// not there; UNAVAILABLE with the reason if it or what it needs does not load, it was built for another kBackendAbi, or
+// it finds no usable device. Plug-ins stay loaded until the process ends.
 absl::StatusOr<std::unique_ptr<Backend>> LoadBackend(const std::filesystem::path& folder, absl::string_view name);
 
 struct SelectedBackend {

@@ -112,7 +112,7 @@ TEST_F(AppTest, ServesUntilASignalComes) {
   const auto reader = stub->StreamMetrics(&context, request);
   v1::StreamMetricsResponse response;
   bool signalled = false;
-  v1::Terminal terminal;
+  v1::StateChange change;
   std::string checkpoint;
   while (reader->Read(&response)) {
     for (const v1::MetricRecord& record : response.records()) {
@@ -121,14 +121,14 @@ TEST_F(AppTest, ServesUntilASignalComes) {
         ::kill(::getpid(), SIGTERM);
       }
       if (record.has_checkpoint_saved()) checkpoint = record.checkpoint_saved().path();
-      if (record.has_terminal()) terminal = record.terminal();
+      if (record.has_state_change()) change = record.state_change();
     }
   }
-  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
   server.join();
   EXPECT_EQ(exit_code, kExitOk) << log();
-  EXPECT_EQ(terminal.state(), v1::STOPPED);
-  EXPECT_GT(terminal.last_step(), 0);
+  EXPECT_EQ(change.to(), v1::QUEUED);
+  EXPECT_THAT(change.reason(), HasSubstr("the server is shutting down; goes on from step "));
   EXPECT_THAT(checkpoint, HasSubstr((config_.state_dir / "jobs" / started.job().id()).string()));
   EXPECT_TRUE(fs::exists(checkpoint));
   EXPECT_FALSE(fs::exists(config_.port_file));
@@ -182,6 +182,30 @@ TEST_F(AppTest, APortFileThatIsNoFileIsRefusedAndLeftAlone) {
   }
 }
 
+TEST_F(AppTest, AStateFolderInUseOrDamagedIsAnError) {
+  if (!HasPlugin()) GTEST_SKIP() << "no CPU plug-in in " << config_.plugin_dir;
+  ShutdownSignals signals;
+  int exit_code = -1;
+  std::thread server([&] { exit_code = RunServer(config_, &signals); });
+  AwaitPortFile();
+  ServerConfig second = config_;
+  second.port_file.clear();
+  ShutdownSignals unused;
+  EXPECT_EQ(RunServer(second, &unused), kExitState);
+  EXPECT_THAT(log(), HasSubstr("another lenetd has '" + config_.state_dir.string() + "' in use"));
+  second.state_dir = folder_.path() / "damaged";
+  fs::create_directories(second.state_dir);
+  std::ofstream(second.state_dir / "lenetd.db") << std::string(5000, 'x');
+  EXPECT_EQ(RunServer(second, &unused), kExitState);
+  EXPECT_THAT(log(), HasSubstr("lenetd.db"));
+  while (signals.count() == 0) {
+    ::kill(::getpid(), SIGTERM);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  server.join();
+  EXPECT_EQ(exit_code, kExitOk);
+}
+
 TEST_F(AppTest, APortInUseIsAnError) {
   if (!HasPlugin()) GTEST_SKIP() << "no CPU plug-in in " << config_.plugin_dir;
   ShutdownSignals signals;
@@ -190,6 +214,7 @@ TEST_F(AppTest, APortInUseIsAnError) {
   ServerConfig second = config_;
   second.listen = AwaitPortFile();
   second.port_file.clear();
+  second.state_dir = folder_.path() / "state2";
   ShutdownSignals unused;
   EXPECT_EQ(RunServer(second, &unused), kExitListen);
   EXPECT_THAT(log(), HasSubstr("Address already in use"));

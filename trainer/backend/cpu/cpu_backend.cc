@@ -64,6 +64,7 @@ class CpuBackend final : public Backend {
   }
   bool supports(Precision precision) const override { return precision == Precision::kFp32; }
   bool oversubscribable() const override { return true; }
+  bool failures_last() const override { return false; }
 
   absl::StatusOr<std::unique_ptr<RankGroup>> NewGroup(std::span<const int> device_ids) override {
     if (device_ids.empty()) return absl::InvalidArgumentError("a group needs at least one device");

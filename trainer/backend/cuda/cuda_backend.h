@@ -23,6 +23,7 @@ class CudaBackend : public Backend {
   std::vector<std::pair<std::string, std::string>> versions() const override;
   bool supports(Precision precision) const override;
   bool oversubscribable() const override { return false; }
+  bool failures_last() const override { return true; }
   absl::StatusOr<std::unique_ptr<RankGroup>> NewGroup(std::span<const int> device_ids) override;
 
  private:

@@ -62,22 +62,28 @@ TEST_F(RequestDevicesTest, RefusesByTheFieldsName) {
   ExpectRefused(Spec(3, {0, 1}), exclusive_, "spec.ranks = 3: must be 0 or 2");
 }
 
+std::vector<std::string> Holders(const DevicePool& pool) {
+  std::vector<std::string> holders;
+  for (const DevicePool::Device& device : pool.devices()) holders.push_back(device.holder);
+  return holders;
+}
+
 TEST(DevicePoolTest, GivesTheLowestThatAreFree) {
   DevicePool pool(4);
   EXPECT_THAT(pool.Acquire({.ranks = 2}, "a"), Optional(ElementsAre(0, 1)));
   EXPECT_THAT(pool.Acquire({.ranks = 1}, "b"), Optional(ElementsAre(2)));
   EXPECT_EQ(pool.Acquire({.ranks = 2}, "c"), std::nullopt);
-  EXPECT_THAT(pool.holders(), ElementsAre("a", "a", "b", ""));
+  EXPECT_THAT(Holders(pool), ElementsAre("a", "a", "b", ""));
   pool.Release("a");
   EXPECT_THAT(pool.Acquire({.ranks = 3}, "c"), Optional(ElementsAre(0, 1, 3)));
-  EXPECT_THAT(pool.holders(), ElementsAre("c", "c", "b", "c"));
+  EXPECT_THAT(Holders(pool), ElementsAre("c", "c", "b", "c"));
 }
 
 TEST(DevicePoolTest, GivesTheIdsAskedForInTheirOrder) {
   DevicePool pool(4);
   EXPECT_THAT(pool.Acquire({.ranks = 2, .ids = {3, 0}}, "a"), Optional(ElementsAre(3, 0)));
   EXPECT_EQ(pool.Acquire({.ranks = 2, .ids = {1, 0}}, "b"), std::nullopt);
-  EXPECT_THAT(pool.holders(), ElementsAre("a", "", "", "a"));  // nothing held by halves
+  EXPECT_THAT(Holders(pool), ElementsAre("a", "", "", "a"));  // nothing held by halves
   EXPECT_THAT(pool.Acquire({.ranks = 2, .ids = {2, 1}}, "b"), Optional(ElementsAre(2, 1)));
 }
 
@@ -87,9 +93,27 @@ TEST(DevicePoolTest, MoreRanksThanDevicesTakeAllRoundRobin) {
   EXPECT_EQ(pool.Acquire({.ranks = 5}, "b"), std::nullopt);
   pool.Release("a");
   EXPECT_THAT(pool.Acquire({.ranks = 5}, "b"), Optional(ElementsAre(0, 1, 0, 1, 0)));
-  EXPECT_THAT(pool.holders(), ElementsAre("b", "b"));
+  EXPECT_THAT(Holders(pool), ElementsAre("b", "b"));
   pool.Release("b");
-  EXPECT_THAT(pool.holders(), ElementsAre("", ""));
+  EXPECT_THAT(Holders(pool), ElementsAre("", ""));
+}
+
+TEST(DevicePoolTest, DevicesToAvoidAndUnhealthyOnesAreNotGiven) {
+  DevicePool pool(3);
+  EXPECT_THAT(pool.Acquire({.ranks = 1}, "a", /*avoid=*/{0}), Optional(ElementsAre(1)));
+  pool.Release("a");
+  pool.SetUnhealthy(0, "it failed");
+  EXPECT_THAT(pool.Acquire({.ranks = 2}, "a"), Optional(ElementsAre(1, 2)));
+  pool.Release("a");
+  EXPECT_EQ(pool.Acquire({.ranks = 3}, "a"), std::nullopt);
+  EXPECT_FALSE(pool.CanEverAcquire({.ranks = 3}));
+  EXPECT_EQ(pool.Missing({.ranks = 3}), "1 device beside the 2 free; 1 is unhealthy");
+  EXPECT_FALSE(pool.CanEverAcquire({.ranks = 1, .ids = {0}}));
+  EXPECT_EQ(pool.Missing({.ranks = 1, .ids = {0}}), "device 0, which is unhealthy: it failed");
+  pool.SetHealthy(0);
+  EXPECT_TRUE(pool.CanEverAcquire({.ranks = 3}));
+  EXPECT_THAT(pool.Acquire({.ranks = 1, .ids = {2}}, "b"), Optional(ElementsAre(2)));
+  EXPECT_EQ(pool.Missing({.ranks = 1, .ids = {2}}), "device 2, which job b holds");
 }
 
 }  // namespace

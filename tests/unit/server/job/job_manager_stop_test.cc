@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/job/job_manager.h"
@@ -107,16 +108,26 @@ TEST_F(StopTest, AJobThatLoadsItsDataStopsInTheMiddle) {
 }
 
 TEST_F(StopTest, AStateThatCannotBeSavedIsSaidInTheReason) {
-  std::filesystem::remove_all(server_.folder() / "jobs");
-  std::ofstream(server_.folder() / "jobs") << "in the way";
-  const v1::Job completed = AwaitEnd(Start(5));
+  const auto obstruct = [this](const std::string& id) {
+    std::ofstream(server_.folder() / "jobs" / id) << "in the way";
+    return id;
+  };
+  const v1::Job completed = AwaitEnd(obstruct(Start(200)));
   EXPECT_EQ(completed.state(), v1::SUCCEEDED);
-  EXPECT_THAT(completed.reason(), HasSubstr("completed 5 steps; the last state was not saved: "));
-  const std::string id = Start();
+  EXPECT_THAT(completed.reason(), HasSubstr("completed 200 steps; the last state was not saved: "));
+  const std::string id = obstruct(Start());
   server_.AwaitStep(id, 5);
   Stop(id);
   EXPECT_THAT(AwaitEnd(id).reason(), HasSubstr("; the last state was not saved: "));
   EXPECT_EQ(server_.ReadLog(id).back().terminal().reason(), AwaitEnd(id).reason());
+}
+
+TEST_F(StopTest, AJobWhoseStateCouldNotBeSavedIsNotAccepted) {
+  std::filesystem::remove_all(server_.folder() / "jobs");
+  std::ofstream(server_.folder() / "jobs") << "in the way";
+  const absl::Status refused = server_.manager().Start(ServerUnderTest::Request(5)).status();
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("checkpoints: cannot make the folder"));
+  EXPECT_TRUE(server_.manager().ListJobs({})->jobs.empty());
 }
 
 TEST_F(StopTest, AQueuedJobNeverRuns) {
@@ -219,7 +230,7 @@ TEST_F(StopTest, WaitingForTheEnd) {
   EXPECT_EQ(calls, 3);
 }
 
-TEST_F(StopTest, DrainStopsAllAndAcceptsNoMore) {
+TEST_F(StopTest, DrainLeavesAllForTheNextServerAndAcceptsNoMore) {
   v1::StartRequest known = ServerUnderTest::Request(0, 2);
   known.set_request_id("known");
   const std::string running = server_.manager().Start(known)->id();
@@ -227,19 +238,19 @@ TEST_F(StopTest, DrainStopsAllAndAcceptsNoMore) {
   const std::string queued = Start(5);
   server_.manager().BeginDrain();
   EXPECT_TRUE(server_.manager().Load().draining);
-  EXPECT_EQ(server_.manager().GetJob(queued)->state(), v1::STOPPED);
-  EXPECT_EQ(server_.manager().GetJob(queued)->reason(), "the server is shutting down");
   const absl::Status refused = server_.manager().Start(ServerUnderTest::Request(5)).status();
   EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
   EXPECT_EQ(server_.manager().Start(known)->id(), running);  // no new job
 
   EXPECT_TRUE(server_.manager().WaitIdle(std::chrono::steady_clock::now() + kPatience));
   const v1::Job job = server_.manager().GetJob(running).value();
-  EXPECT_EQ(job.state(), v1::STOPPED);
-  EXPECT_THAT(job.reason(), HasSubstr("the server is shutting down"));
+  EXPECT_EQ(job.state(), v1::QUEUED);
+  EXPECT_GE(job.progress().step(), 1);
+  EXPECT_THAT(job.reason(),
+              HasSubstr(absl::StrCat("the server is shutting down; goes on from step ", job.progress().step())));
   EXPECT_TRUE(std::filesystem::exists(job.checkpoint()));
-  EXPECT_TRUE(server_.ReadLog(running).back().has_terminal());
-  EXPECT_TRUE(server_.ReadLog(queued).back().has_terminal());
+  EXPECT_EQ(server_.manager().GetJob(queued)->state(), v1::QUEUED);
+  EXPECT_EQ(server_.manager().GetJob(queued)->attempt(), 0u);
   server_.manager().BeginDrain();
   server_.manager().AbortAll();
 }
@@ -248,7 +259,7 @@ TEST_F(StopTest, DestroyingTheManagerEndsWhatRuns) {
   const std::string id = Start();
   server_.AwaitStep(id, 1);
   server_.DestroyManager();
-  EXPECT_EQ(server_.store().GetJob(id)->state(), v1::STOPPED);
+  EXPECT_EQ(server_.store().GetJob(id)->state(), v1::QUEUED);
 }
 
 // A rank hangs: an abort gets through where a stop does not.
@@ -298,7 +309,8 @@ TEST_F(HangTest, DrainTimesOutAndAbortAllEndsIt) {
   EXPECT_FALSE(manager.WaitIdle(std::chrono::steady_clock::now() + std::chrono::milliseconds(100)));
   manager.AbortAll();
   EXPECT_TRUE(manager.WaitIdle(std::chrono::steady_clock::now() + kPatience));
-  EXPECT_EQ(manager.GetJob(id)->state(), v1::STOPPED);
+  EXPECT_EQ(manager.GetJob(id)->state(), v1::QUEUED);
+  EXPECT_THAT(manager.GetJob(id)->reason(), HasSubstr("the server is shutting down; begins again"));
 }
 
 // A job that is held in its warm-up is in STARTING.

@@ -12,9 +12,9 @@ using std::chrono::milliseconds;
 
 class JobProgressTest : public ::testing::Test {
  protected:
-  JobProgressTest() { progress_.Begin(/*steps_per_epoch=*/10, start_); }
+  JobProgressTest() { progress_.Begin(10, start_); }
 
-  JobProgress progress_{2, 128};
+  JobProgress progress_{/*ranks=*/2, /*global_batch_size=*/128, /*steps_per_epoch=*/10};
   const JobProgress::Clock::time_point start_ = JobProgress::Clock::time_point(std::chrono::hours(1));
 };
 

@@ -1,6 +1,7 @@
 #include "server/job/warm_up.h"
 
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -15,7 +16,7 @@ TEST(WarmUpTest, UsesEveryDeviceAndKeepsTheGroup) {
       3, [&](int) { return FakeScript{.on_enqueue = [&ranks](int rank, const StepChunk&) { ranks |= 1 << rank; }}; });
   GroupCache groups(&backend, 8);
   const StopRequest stop;
-  ASSERT_TRUE(WarmUp(backend, &groups, &stop).ok());
+  ASSERT_TRUE(WarmUp(&groups, std::vector<int>{0, 1, 2}, &stop).ok());
   EXPECT_EQ(ranks, 7);
   EXPECT_EQ(groups.size(), 1u);
 }
@@ -25,7 +26,7 @@ TEST(WarmUpTest, NamesWhatFails) {
       2, [&](int) { return FakeScript{.faults = {{.rank = 1, .status = absl::InternalError("device lost")}}}; });
   GroupCache groups(&backend, 8);
   const StopRequest stop;
-  const absl::Status status = WarmUp(backend, &groups, &stop);
+  const absl::Status status = WarmUp(&groups, std::vector<int>{0, 1}, &stop);
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
   EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("rank 1"));
   EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("device lost"));
@@ -37,7 +38,7 @@ TEST(WarmUpTest, EndsWhenItIsToldTo) {
   GroupCache groups(&backend, 8);
   StopRequest stop;
   stop.Request(StopMode::kAbort);
-  EXPECT_TRUE(absl::IsCancelled(WarmUp(backend, &groups, &stop)));
+  EXPECT_TRUE(absl::IsCancelled(WarmUp(&groups, std::vector<int>{0}, &stop)));
 }
 
 }  // namespace

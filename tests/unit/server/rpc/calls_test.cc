@@ -114,7 +114,7 @@ TEST_F(CallsTest, StartRefusesEveryBadSpecAndTheServerGoesOn) {
 
 TEST_F(CallsTest, ARequestThatIsTooLargeIsRefused) {
   v1::StartRequest request = ServerUnderTest::Request(10);
-  request.set_name(std::string(2 << 20, 'x'));
+  request.set_initial_weights(std::string(5 << 20, 'x'));
   v1::StartResponse response;
   EXPECT_EQ(Start(request, &response).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_FALSE(StartJob(5).empty());

@@ -61,14 +61,20 @@ TEST_F(ShutdownTest, HealthFollowsTheServer) {
   EXPECT_EQ(code, grpc::StatusCode::NOT_FOUND);
 }
 
-TEST_F(ShutdownTest, StreamsGetAllRecordsAndEndOk) {
+TEST_F(ShutdownTest, StreamsGetAllRecordsAndAClearEnd) {
   const std::string running = StartJob();
   server_.AwaitStep(running, 1);
   const std::string queued = StartJob();
   std::vector<std::thread> threads;
   std::vector<std::vector<v1::MetricRecord>> logs(10);
   for (size_t i = 0; i < logs.size(); ++i) {
-    threads.emplace_back([&, i] { logs[i] = StreamAll(i % 2 == 0 ? running : queued); });
+    threads.emplace_back([&, i] {
+      v1::StreamMetricsRequest request;
+      request.set_job_id(i % 2 == 0 ? running : queued);
+      const grpc::Status status = Stream(request, &logs[i]);
+      // The one has ended, the other goes on with the next server.
+      EXPECT_EQ(status.error_code(), i % 2 == 0 ? grpc::StatusCode::OK : grpc::StatusCode::UNAVAILABLE);
+    });
   }
   std::atomic<bool> watching{false};
   v1::JobState watched = v1::JOB_STATE_UNSPECIFIED;
@@ -82,7 +88,7 @@ TEST_F(ShutdownTest, StreamsGetAllRecordsAndEndOk) {
         if (job.id() == running) watched = job.state();
       }
     }
-    EXPECT_TRUE(reader->Finish().ok());
+    EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
   });
   std::atomic<bool> waiting{false};
   threads.emplace_back([&] {
@@ -96,10 +102,14 @@ TEST_F(ShutdownTest, StreamsGetAllRecordsAndEndOk) {
   ShutDown();
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(watched, v1::STOPPED);
-  for (const auto& log : logs) {
-    ASSERT_FALSE(log.empty());
-    ExpectSequences(log, 1, log.size());
-    EXPECT_EQ(log.back().terminal().state(), v1::STOPPED);
+  for (size_t i = 0; i < logs.size(); ++i) {
+    ASSERT_FALSE(logs[i].empty());
+    ExpectSequences(logs[i], 1, logs[i].size());
+    if (i % 2 == 0) {
+      EXPECT_EQ(logs[i].back().terminal().state(), v1::STOPPED);
+    } else {
+      EXPECT_EQ(logs[i].back().state_change().to(), v1::QUEUED);
+    }
   }
 }
 

@@ -1,0 +1,87 @@
+#include "server/job/checkpoint_keeper.h"
+
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <span>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "trainer/base/file.h"
+#include "trainer/base/log.h"
+#include "trainer/base/status.h"
+
+namespace lenet {
+namespace {
+
+std::optional<int64_t> BestStep(const v1::Job& job) {
+  const v1::Checkpoint* best = nullptr;
+  for (const v1::Checkpoint& checkpoint : job.checkpoints()) {
+    if (!checkpoint.has_accuracy()) continue;
+    if (best == nullptr || checkpoint.accuracy() > best->accuracy()) best = &checkpoint;
+  }
+  if (best == nullptr) return std::nullopt;
+  return best->step();
+}
+
+}  // namespace
+
+std::vector<v1::Checkpoint> Surplus(const v1::Job& job) {
+  const v1::CheckpointPolicy& policy = job.spec().checkpoints();
+  const int keep_last = policy.has_keep_last() ? policy.keep_last() : kDefaultKeepLast;
+  const bool keep_best = !policy.has_keep_best() || policy.keep_best();
+  const std::optional<int64_t> best = keep_best ? BestStep(job) : std::nullopt;
+  std::vector<v1::Checkpoint> surplus;
+  for (int i = 0; i < job.checkpoints_size() - keep_last; ++i) {
+    if (job.checkpoints(i).step() != best) surplus.push_back(job.checkpoints(i));
+  }
+  return surplus;
+}
+
+absl::Status DropSurplus(JobStore* store, absl::string_view id) {
+  LENET_ASSIGN_OR_RETURN(const v1::Job job, store->GetJob(id));
+  const std::vector<v1::Checkpoint> surplus = Surplus(job);
+  if (surplus.empty()) return absl::OkStatus();
+  LENET_RETURN_IF_ERROR(store
+                            ->UpdateJob(id,
+                                        [&](v1::Job* kept) {
+                                          auto& all = *kept->mutable_checkpoints();
+                                          const auto gone = [&](const v1::Checkpoint& checkpoint) {
+                                            return std::any_of(
+                                                surplus.begin(), surplus.end(),
+                                                [&](const v1::Checkpoint& s) { return s.step() == checkpoint.step(); });
+                                          };
+                                          all.erase(std::remove_if(all.begin(), all.end(), gone), all.end());
+                                        })
+                            .status());
+  for (const v1::Checkpoint& checkpoint : surplus) {
+    std::error_code error;
+    std::filesystem::remove(checkpoint.path(), error);
+    if (error) {
+      Log(LogLevel::kWarning,
+          absl::StrCat("job ", id, ": '", checkpoint.path(), "' cannot be removed: ", error.message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ProbeFolder(const std::filesystem::path& folder, int64_t file_bytes) {
+  LENET_RETURN_IF_ERROR(MakeFolders(folder));
+  if (::access(folder.c_str(), W_OK | X_OK) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot write to '", folder.string(), "'"));
+  }
+  struct statvfs space {};
+  if (::statvfs(folder.c_str(), &space) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("'", folder.string(), "'"));
+  }
+  const uint64_t free = uint64_t{space.f_bavail} * space.f_frsize;
+  const uint64_t needed = 2 * static_cast<uint64_t>(file_bytes);
+  if (free >= needed) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("'", folder.string(), "' has ", free, " bytes free: a checkpoint needs ", needed));
+}
+
+}  // namespace lenet

@@ -1,0 +1,252 @@
+#include "server/job/job_end.h"
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "server/job/convert.h"
+#include "server/store/job_state.h"
+#include "trainer/base/log.h"
+#include "trainer/base/status.h"
+
+namespace lenet {
+namespace {
+
+// How long FailQueuedJob, which keeps other jobs waiting, tries.
+constexpr std::chrono::seconds kFailPatience(1);
+
+v1::JobState EndState(TrainEnd end) {
+  switch (end) {
+    case TrainEnd::kCompleted:
+      return v1::SUCCEEDED;
+    case TrainEnd::kStopped:
+    case TrainEnd::kAborted:
+      return v1::STOPPED;
+    case TrainEnd::kFailed:
+      break;
+  }
+  return v1::FAILED;
+}
+
+// `asked`: the reason that the job has in STOPPING.
+std::string EndReason(const TrainResult& result, absl::string_view asked) {
+  const std::string unsaved =
+      result.save.ok() ? "" : absl::StrCat("; the last state was not saved: ", result.save.message());
+  switch (result.end) {
+    case TrainEnd::kCompleted:
+      if (!result.early_end.empty())
+        return ValidUtf8(absl::StrCat(result.early_end, ", at step ", result.steps, unsaved));
+      return ValidUtf8(absl::StrCat("completed ", result.steps, " steps", unsaved));
+    case TrainEnd::kStopped:
+    case TrainEnd::kAborted:
+      return ValidUtf8(absl::StrCat(asked, ", at step ", result.steps, unsaved));
+    case TrainEnd::kFailed:
+      break;
+  }
+  const RankFailure& failure = *result.failure;
+  const std::string rank = failure.rank < 0 ? "" : absl::StrCat("rank ", failure.rank, " ");
+  return ValidUtf8(
+      absl::StrCat(rank, "failed after step ", failure.step, ", in ", failure.phase, ": ", failure.status.ToString()));
+}
+
+const v1::Checkpoint* Newest(const v1::Job& job) {
+  return job.checkpoints().empty() ? nullptr : &*job.checkpoints().rbegin();
+}
+
+std::string GoesOn(const v1::Job& job) {
+  const v1::Checkpoint* const newest = Newest(job);
+  if (newest != nullptr) return absl::StrCat("goes on from step ", newest->step());
+  return job.has_resumed_from() ? "goes on from where it began" : "begins again";
+}
+
+// The state that the job is left in, without a training that would know more.
+TrainResult AsSaved(const v1::Job& job, TrainEnd end) {
+  TrainResult result = {.end = end};
+  if (const v1::Checkpoint* const newest = Newest(job)) {
+    result.steps = newest->step();
+    result.epochs = newest->epoch();
+    if (end != TrainEnd::kFailed) {
+      result.rank_checksums.assign(static_cast<size_t>(job.resolved().ranks()), newest->weights_checksum());
+    }
+  }
+  result.rank_steps.assign(static_cast<size_t>(job.resolved().ranks()), result.steps);
+  return result;
+}
+
+// One change to a terminal state.
+absl::StatusOr<v1::Job> RecordTerminal(LiveJob* live, v1::JobState from, const TrainResult& result,
+                                       std::string reason) {
+  StateUpdate update = {.from = from, .to = EndState(result.end), .time = absl::Now(), .reason = std::move(reason)};
+  v1::Terminal terminal;
+  terminal.set_state(update.to);
+  terminal.set_reason(update.reason);
+  terminal.set_last_step(result.steps);
+  terminal.mutable_rank_steps()->Add(result.rank_steps.begin(), result.rank_steps.end());
+  if (result.end == TrainEnd::kFailed) *terminal.mutable_failure() = ToMessage(*result.failure);
+  if (result.evaluation) *terminal.mutable_evaluation() = ToMessage(*result.evaluation);
+
+  v1::Progress progress = live->progress.Get();
+  progress.set_step(result.steps);
+  progress.set_epoch(result.epochs);
+  update.edit = [&](v1::Job* ended) {
+    *ended->mutable_progress() = progress;
+    ended->mutable_weights_checksums()->Add(result.rank_checksums.begin(), result.rank_checksums.end());
+    if (terminal.has_failure()) *ended->mutable_failure() = terminal.failure();
+  };
+  return live->log->ChangeState(update, terminal);
+}
+
+// To QUEUED or PAUSED, in the state that `job` has saved last.
+absl::StatusOr<v1::Job> RecordWaiting(LiveJob* live, const v1::Job& job, v1::JobState to, absl::string_view reason) {
+  StateUpdate update = {.from = job.state(), .to = to, .time = absl::Now(), .reason = std::string(reason)};
+  v1::Progress progress = live->progress.Get();
+  const v1::Checkpoint* const newest = Newest(job);
+  progress.set_step(newest == nullptr ? 0 : newest->step());
+  progress.set_epoch(newest == nullptr ? 0 : newest->epoch());
+  update.edit = [&](v1::Job* waiting) { *waiting->mutable_progress() = progress; };
+  absl::StatusOr<v1::Job> changed = live->log->ChangeState(std::move(update));
+  if (changed.ok()) live->progress.Restore(progress);
+  return changed;
+}
+
+bool MayPass(const absl::Status& error) {
+  return !absl::IsNotFound(error) && !absl::IsInternal(error) && !absl::IsFailedPrecondition(error);
+}
+
+// Repeats `change` until it succeeds, fails with ABORTED or an error that stays, or the patience is at its end.
+template <typename Change>
+absl::StatusOr<v1::Job> Persist(const LiveJob& live, StorePatience* patience, const Change& change) {
+  for (int failures = 1;; ++failures) {
+    absl::StatusOr<v1::Job> job = change();
+    if (job.ok() || absl::IsAborted(job.status()) || !MayPass(job.status())) return job;
+    if (failures == 1) {
+      Log(LogLevel::kError, absl::StrCat("job ", live.id, ": a change of its state cannot be recorded, trying again: ",
+                                         job.status().ToString()));
+    }
+    if (!patience->Pause(failures)) return job;
+  }
+}
+
+// The change that ends the attempt in the state it is in.
+absl::StatusOr<v1::Job> TryEndAttempt(LiveJob* live, JobStore* store, TrainResult result) {
+  Yield yield = Yield::kNone;
+  std::string yield_reason;
+  {
+    MutexLock lock(&live->mutex);
+    if (!live->log_error.ok()) {
+      result.end = TrainEnd::kFailed;
+      result.rank_checksums.clear();
+      result.failure = RankFailure{.step = result.steps, .phase = "metrics", .status = live->log_error};
+    }
+    yield = live->yield;
+    yield_reason = live->yield_reason;
+  }
+  LENET_ASSIGN_OR_RETURN(v1::Job job, store->GetJob(live->id));
+  const v1::JobState end = EndState(result.end);
+  if (end == v1::STOPPED && job.state() != v1::STOPPING && yield != Yield::kNone) {
+    // What the job goes on from may be a record that is not stored yet.
+    LENET_RETURN_IF_ERROR(live->log->Flush());
+    LENET_ASSIGN_OR_RETURN(job, store->GetJob(live->id));
+    return RecordWaiting(live, job, yield == Yield::kPause ? v1::PAUSED : v1::QUEUED,
+                         absl::StrCat(yield_reason, "; ", GoesOn(job)));
+  }
+  // A change that the store refused when it was due comes first.
+  if (end == v1::SUCCEEDED && job.state() == v1::STARTING) {
+    LENET_ASSIGN_OR_RETURN(job, RecordRunning(live));
+  }
+  if (end == v1::STOPPED && job.state() != v1::STOPPING) {
+    StateUpdate stopping = {.from = job.state(), .to = v1::STOPPING, .time = absl::Now(), .reason = "stopped"};
+    LENET_ASSIGN_OR_RETURN(job, live->log->ChangeState(std::move(stopping)));
+  }
+  return RecordTerminal(live, job.state(), result, EndReason(result, job.reason()));
+}
+
+}  // namespace
+
+TrainResult WithoutAStep(const LiveJob& live, TrainEnd end) {
+  const v1::Progress progress = live.progress.Get();
+  TrainResult result = {.end = end, .steps = progress.step(), .epochs = progress.epoch()};
+  result.rank_steps.assign(static_cast<size_t>(live.admitted.devices.ranks), result.steps);
+  return result;
+}
+
+TrainResult Failed(const LiveJob& live, std::string phase, absl::Status status) {
+  TrainResult result = WithoutAStep(live, TrainEnd::kFailed);
+  result.failure = RankFailure{.step = result.steps, .phase = std::move(phase), .status = std::move(status)};
+  return result;
+}
+
+absl::StatusOr<v1::Job> BeginAttempt(LiveJob* live, JobStore* store, StorePatience* patience, const JobEdit& edit) {
+  return Persist(*live, patience, [&]() -> absl::StatusOr<v1::Job> {
+    Yield yield = Yield::kNone;
+    {
+      MutexLock lock(&live->mutex);
+      yield = live->yield;
+    }
+    if (live->stop.mode() != StopMode::kNone && yield == Yield::kNone) {
+      LENET_ASSIGN_OR_RETURN(const v1::Job job, store->GetJob(live->id));
+      return StopWaitingJob(live, job, "stopped before it ran");
+    }
+    StateUpdate update = {.from = v1::QUEUED, .to = v1::STARTING, .time = absl::Now()};
+    update.reason = "loading the data and setting up the devices";
+    update.edit = edit;
+    return live->log->ChangeState(std::move(update));
+  });
+}
+
+absl::StatusOr<v1::Job> RecordRunning(LiveJob* live) {
+  StateUpdate update = {.from = v1::STARTING, .to = v1::RUNNING, .time = absl::Now(), .reason = "training"};
+  std::string engine;
+  {
+    MutexLock lock(&live->mutex);
+    engine = live->engine;
+  }
+  update.edit = [&engine](v1::Job* job) { job->mutable_resolved()->set_engine(engine); };
+  return live->log->ChangeState(std::move(update));
+}
+
+absl::StatusOr<v1::Job> EndAttempt(LiveJob* live, JobStore* store, StorePatience* patience, const TrainResult& result) {
+  const auto record = [&] {
+    for (;;) {
+      absl::StatusOr<v1::Job> job = TryEndAttempt(live, store, result);
+      // ABORTED: a Stop changed the state in between.
+      if (!absl::IsAborted(job.status())) return job;
+    }
+  };
+  absl::StatusOr<v1::Job> job = Persist(*live, patience, record);
+  if (job.ok()) return job;
+  // It may be the metrics alone that are refused.
+  live->log->GiveUpUnsaved();
+  return record();
+}
+
+absl::StatusOr<v1::Job> EndLostAttempt(LiveJob* live, const v1::Job& job, bool goes_on) {
+  const std::string lost = absl::StrCat("the server ended in attempt ", job.attempt());
+  if (job.state() == v1::STOPPING) {
+    const TrainResult result = AsSaved(job, TrainEnd::kStopped);
+    return RecordTerminal(live, job.state(), result,
+                          absl::StrCat(job.reason(), "; ", lost, ", at step ", result.steps));
+  }
+  if (goes_on) return RecordWaiting(live, job, v1::QUEUED, absl::StrCat(lost, "; ", GoesOn(job)));
+  TrainResult result = AsSaved(job, TrainEnd::kFailed);
+  result.failure = RankFailure{.step = result.steps, .phase = "restart", .status = absl::AbortedError(lost)};
+  return RecordTerminal(live, job.state(), result, EndReason(result, ""));
+}
+
+absl::StatusOr<v1::Job> StopWaitingJob(LiveJob* live, const v1::Job& job, absl::string_view reason) {
+  return RecordTerminal(live, job.state(), AsSaved(job, TrainEnd::kStopped), std::string(reason));
+}
+
+absl::StatusOr<v1::Job> MoveWaitingJob(LiveJob* live, const v1::Job& job, v1::JobState to, absl::string_view reason) {
+  return RecordWaiting(live, job, to, reason);
+}
+
+absl::StatusOr<v1::Job> FailQueuedJob(LiveJob* live, JobStore* store, std::string phase, const absl::Status& why) {
+  StorePatience patience(StorePatience::Clock::now() + kFailPatience);
+  absl::StatusOr<v1::Job> begun = BeginAttempt(live, store, &patience, nullptr);
+  if (!begun.ok() || IsTerminal(begun->state())) return begun;
+  return EndAttempt(live, store, &patience, Failed(*live, std::move(phase), why));
+}
+
+}  // namespace lenet

@@ -1,0 +1,48 @@
+// The changes of a job's state that its own thread records, and those of a job that waits: each in one transaction
+// with the records that belong to it.
+#ifndef LENET_SERVER_JOB_JOB_END_H_
+#define LENET_SERVER_JOB_JOB_END_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "lenet/v1/job.pb.h"
+#include "server/job/live_job.h"
+#include "server/job/store_patience.h"
+#include "server/store/job_store.h"
+#include "trainer/train/trainer.h"
+
+namespace lenet {
+
+// A result without a step of this attempt, for what ends it outside of a training.
+TrainResult WithoutAStep(const LiveJob& live, TrainEnd end);
+TrainResult Failed(const LiveJob& live, std::string phase, absl::Status status);
+
+// QUEUED to STARTING, or to STOPPED if a stop was asked for and could not be recorded. ABORTED: a Stop or a Pause came
+// first.
+absl::StatusOr<v1::Job> BeginAttempt(LiveJob* live, JobStore* store, StorePatience* patience, const JobEdit& edit);
+
+// STARTING to RUNNING.
+absl::StatusOr<v1::Job> RecordRunning(LiveJob* live);
+
+// The change that ends the attempt: a terminal one, or, if the training was stopped for the job's yield, one to QUEUED
+// or PAUSED. Tries as long as the patience lasts, at last without the metrics that the store refuses.
+absl::StatusOr<v1::Job> EndAttempt(LiveJob* live, JobStore* store, StorePatience* patience, const TrainResult& result);
+
+// An attempt that the end of an earlier server cut short, STARTING, RUNNING or STOPPING, which `job` is. A stop that
+// was asked for has been: STOPPED. Else QUEUED again, or, if it is not to go on, FAILED.
+absl::StatusOr<v1::Job> EndLostAttempt(LiveJob* live, const v1::Job& job, bool goes_on);
+
+// QUEUED or PAUSED, which `job` is, to STOPPED or to the other of the two, in one try. ABORTED if the state is another
+// by now.
+absl::StatusOr<v1::Job> StopWaitingJob(LiveJob* live, const v1::Job& job, absl::string_view reason);
+absl::StatusOr<v1::Job> MoveWaitingJob(LiveJob* live, const v1::Job& job, v1::JobState to, absl::string_view reason);
+
+// For a queued job that cannot even be run: FAILED with `why`, tried for about a second. ABORTED as BeginAttempt.
+absl::StatusOr<v1::Job> FailQueuedJob(LiveJob* live, JobStore* store, std::string phase, const absl::Status& why);
+
+}  // namespace lenet
+
+#endif  // LENET_SERVER_JOB_JOB_END_H_
