@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "grpcpp/create_channel.h"
@@ -15,7 +16,7 @@ namespace {
 // How often a wait looks whether the client was cancelled.
 constexpr absl::Duration kSlice = absl::Milliseconds(50);
 
-constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
+constexpr absl::Duration kFirstPause = absl::Milliseconds(50);
 constexpr absl::Duration kLongestPause = absl::Seconds(2);
 
 constexpr absl::Duration kKeepalive = absl::Seconds(20);
@@ -33,7 +34,26 @@ std::shared_ptr<grpc::Channel> NewChannel(const std::string& address) {
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
 }
 
+// By these gRPC tells that the connection, or the server itself, broke off in the midst of a call. What the client
+// cancels itself is known before.
+bool BrokeOff(const grpc::Status& status) {
+  switch (status.error_code()) {
+    case grpc::StatusCode::UNAVAILABLE:
+    case grpc::StatusCode::CANCELLED:
+      return true;
+    case grpc::StatusCode::UNKNOWN:
+      return absl::StrContains(status.error_message(), "Stream removed");
+    case grpc::StatusCode::INTERNAL:
+      return absl::StrContains(status.error_message(), "RST_STREAM");
+    default:
+      return false;
+  }
+}
+
 absl::Status FromGrpc(const grpc::Status& status) {
+  if (BrokeOff(status)) {
+    return absl::UnavailableError(status.error_message().empty() ? "the connection broke" : status.error_message());
+  }
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
 }
 
@@ -65,9 +85,18 @@ void Client::Connect(absl::Time deadline) const {
   }
 }
 
+void Client::Rest(absl::Time until) const {
+  for (absl::Time now = absl::Now(); !cancelled() && now < until; now = absl::Now()) {
+    // gRPC makes connections in the threads that wait for it. In a mere sleep it would look after them every five
+    // seconds.
+    const grpc_connectivity_state state = channel_->GetState(/*try_to_connect=*/true);
+    channel_->WaitForStateChange(state, absl::ToChronoTime(std::min(until, now + kSlice)));
+  }
+}
+
 template <typename Request, typename Response>
 absl::StatusOr<Response> Client::Call(Method<Request, Response> method, const Request& request, absl::Time deadline,
-                                      bool repeat) const {
+                                      bool repeat, bool* repeated) const {
   const absl::Time began = absl::Now();
   // A server that is not there must be told from one that is slow, so the connection comes first.
   Connect(std::min(deadline, began + options_.timeout));
@@ -102,8 +131,9 @@ absl::StatusOr<Response> Client::Call(Method<Request, Response> method, const Re
     give_up = std::min(give_up, now + options_.reconnect_timeout);
     const absl::Time again = now + pause;
     if (again >= give_up) return status;
-    while (!cancelled() && absl::Now() < again) absl::SleepFor(std::min(kSlice, again - absl::Now()));
+    Rest(again);
     pause = LongerPause(pause);
+    if (repeated != nullptr) *repeated = true;
   }
 }
 
@@ -124,6 +154,44 @@ absl::StatusOr<v1::Job> Client::Stop(const std::string& job_id, v1::StopRequest:
       Call(&v1::TrainingService::Stub::AsyncStop, request, absl::Now() + time, true);
   if (!response.ok()) return response.status();
   return std::move(*response->mutable_job());
+}
+
+absl::StatusOr<v1::Job> Client::Pause(const std::string& job_id, absl::Duration wait) const {
+  v1::PauseRequest request;
+  request.set_job_id(job_id);
+  absl::StatusOr<v1::PauseResponse> response =
+      Call(&v1::TrainingService::Stub::AsyncPause, request, absl::Now() + wait, true);
+  if (!response.ok()) return response.status();
+  return std::move(*response->mutable_job());
+}
+
+absl::StatusOr<v1::Job> Client::Resume(const std::string& job_id) const {
+  v1::ResumeRequest request;
+  request.set_job_id(job_id);
+  absl::StatusOr<v1::ResumeResponse> response =
+      Call(&v1::TrainingService::Stub::AsyncResume, request, absl::Now() + options_.timeout, true);
+  if (!response.ok()) return response.status();
+  return std::move(*response->mutable_job());
+}
+
+absl::Status Client::DeleteJob(const std::string& job_id) const {
+  v1::DeleteJobRequest request;
+  request.set_job_id(job_id);
+  bool repeated = false;
+  const absl::Status status =
+      Call(&v1::TrainingService::Stub::AsyncDeleteJob, request, absl::Now() + options_.timeout, true, &repeated)
+          .status();
+  // An earlier try, whose answer was lost, may have done it.
+  return repeated && absl::IsNotFound(status) ? absl::OkStatus() : status;
+}
+
+absl::StatusOr<std::vector<v1::Checkpoint>> Client::ListCheckpoints(const std::string& job_id) const {
+  v1::ListCheckpointsRequest request;
+  request.set_job_id(job_id);
+  absl::StatusOr<v1::ListCheckpointsResponse> response =
+      Call(&v1::TrainingService::Stub::AsyncListCheckpoints, request, absl::Now() + options_.timeout, true);
+  if (!response.ok()) return response.status();
+  return std::vector<v1::Checkpoint>(response->checkpoints().begin(), response->checkpoints().end());
 }
 
 absl::StatusOr<v1::Job> Client::GetJob(const std::string& job_id) const {
@@ -240,18 +308,28 @@ void RecordStream::OnCallEnd(const absl::Status& status, absl::Time now) {
     error_ = status;
     return;
   }
-  if (connected()) {
+  const absl::Status why =
+      status.ok() ? absl::UnavailableError("the server ended the stream before the job's end") : status;
+  if (outage_.ok()) {
+    outage_ = why;
     lost_at_ = now;
     pause_ = kFirstPause;
   } else {
     pause_ = LongerPause(pause_);
   }
-  if (now - lost_at_ >= client_->options_.reconnect_timeout) {
+  const absl::Duration patience = client_->options_.reconnect_timeout;
+  if (patience <= absl::ZeroDuration()) {
+    error_ = why;
+  } else if (now - lost_at_ >= patience) {
     error_ = absl::UnavailableError(
-        absl::StrCat("no stream for ", absl::FormatDuration(client_->options_.reconnect_timeout), ": ",
-                     status.ok() ? "the server ended it before the job's end" : std::string(status.message())));
+        absl::StrCat("no stream for ", absl::FormatDuration(patience), ": ", std::string(why.message())));
   }
   retry_at_ = now + pause_;
+}
+
+void RecordStream::EndOutage() {
+  outage_ = absl::OkStatus();
+  lost_at_ = absl::InfiniteFuture();
 }
 
 void RecordStream::OnJob(const v1::Job& job, absl::Time now) {
@@ -259,7 +337,7 @@ void RecordStream::OnJob(const v1::Job& job, absl::Time now) {
   // The job may have ended since the stream did, and then its last records are still to be read.
   if (ended && job.last_sequence() <= last_sequence_) {
     call_.reset();
-    lost_at_ = absl::InfiniteFuture();
+    EndOutage();
     error_ = LogEnded();
   } else {
     OnCallEnd(absl::OkStatus(), now);
@@ -272,7 +350,7 @@ void RecordStream::CheckConnection(absl::Time now) {
   if (call_->pending == Call::Operation::kGetJob) return;
   if (now >= call_->started_at) {
     // An open stream of a quiet job says nothing: that it lasts shows that the server has taken it.
-    if (now - call_->started_at >= absl::Seconds(1)) lost_at_ = absl::InfiniteFuture();
+    if (now - call_->started_at >= absl::Seconds(1)) EndOutage();
   } else if (!client_->ever_connected_ && now - call_->opened_at >= options.timeout) {
     error_ = NoConnection(options.timeout);
   } else if (now - lost_at_ >= options.reconnect_timeout) {
@@ -289,9 +367,11 @@ void RecordStream::OnEvent(bool ok, absl::Time now) {
       return call_->Read();
     case Call::Operation::kRead:
       if (!ok) return call_->Finish();
-      lost_at_ = absl::InfiniteFuture();
+      EndOutage();
       batch_.Swap(&call_->response);
       next_in_batch_ = 0;
+      // All that lies before the next request will have been read in this epoch.
+      if (batch_.log_epoch() != 0) request_.set_log_epoch(batch_.log_epoch());
       call_->pending = Call::Operation::kNone;
       return;
     case Call::Operation::kFinish:
@@ -324,7 +404,7 @@ absl::StatusOr<std::optional<v1::MetricRecord>> RecordStream::Next(absl::Time un
     if (call_ == nullptr) {
       if (now < retry_at_) {
         if (now >= until) return std::optional<v1::MetricRecord>();
-        absl::SleepFor(std::min({kSlice, retry_at_ - now, until - now}));
+        client_->Rest(std::min(retry_at_, until));
         continue;
       }
       Open(now);
@@ -339,7 +419,9 @@ absl::StatusOr<std::optional<v1::MetricRecord>> RecordStream::Next(absl::Time un
       if (error_.ok() && now >= until) return std::optional<v1::MetricRecord>();
       continue;
     }
+    const bool connected = outage_.ok();
     OnEvent(ok, now);
+    if (connected && !outage_.ok() && error_.ok()) return std::optional<v1::MetricRecord>();
   }
   return error_;
 }

@@ -4,6 +4,7 @@
 
 #include "client/client.h"
 #include "client/ctl/command_line.h"
+#include "client/ctl/control.h"
 #include "client/ctl/exit_code.h"
 #include "client/ctl/follow.h"
 #include "client/ctl/queries.h"
@@ -24,6 +25,14 @@ int RunCommand(const CommandLine& command_line, Output* output) {
       return Show(client, command_line, output);
     case Command::kStop:
       return Stop(client, command_line, output);
+    case Command::kPause:
+      return Pause(client, command_line, output);
+    case Command::kResume:
+      return Resume(client, command_line, output);
+    case Command::kRemove:
+      return Remove(client, command_line, output);
+    case Command::kCheckpoints:
+      return Checkpoints(client, command_line, output);
     case Command::kInfo:
       return Info(client, command_line, output);
     case Command::kDatasets:

@@ -11,7 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "client/ctl/exit_code.h"
-#include "client/ctl/spec_flags.h"
+#include "client/ctl/start_flags.h"
 #include "client/ctl/text.h"
 #include "client/ctl/value_flags.h"
 
@@ -75,11 +75,12 @@ void AddNames(CLI::App* command, const std::string& flag, const google::protobuf
   });
 }
 
-CLI::Option* AddSeconds(CLI::App* command, const std::string& flag, absl::Duration* duration, const std::string& help) {
+CLI::Option* AddSeconds(CLI::App* command, const std::string& flag, absl::Duration* duration, const std::string& help,
+                        double least) {
   return AddValue(command, flag, "SECONDS", help, [=](const std::string& text) {
     double seconds;
-    if (!ParseNumber(text, &seconds).empty() || !(seconds >= 0.001) || !std::isfinite(seconds)) {
-      return absl::StrCat("\"", text, "\" is not a time of at least 0.001 seconds");
+    if (!ParseNumber(text, &seconds).empty() || !(seconds >= least) || !std::isfinite(seconds)) {
+      return absl::StrCat("\"", text, "\" is not a time of at least ", least, " seconds");
     }
     *duration = absl::Seconds(seconds);
     return std::string();
@@ -91,7 +92,6 @@ struct Bindings {
   std::string server;
   std::string name;
   std::string request_id;
-  SpecFlags spec;
   std::optional<uint64_t> from;
   std::optional<int32_t> every;
   std::vector<int32_t> ranks;
@@ -103,18 +103,27 @@ void AddJobId(CLI::App* command, CommandLine* result) {
   AddText(command, "ID", "", "The job's id", &result->job_id)->required();
 }
 
+// A command that takes several jobs.
+void AddJobsCommand(CLI::App* app, const std::string& name, const std::string& help, Command value,
+                    CommandLine* result) {
+  CLI::App* command = app->add_subcommand(name, help);
+  AddTexts(command, "ID", "The jobs' ids", &result->job_ids)->required();
+  command->callback([=] { result->command = value; });
+}
+
 void AddFollowOptions(CLI::App* command, Bindings* bindings, CommandLine* result) {
   AddNumber(command, "--every",
             "Print the losses of every N-th step; default: about 50 steps, on a terminal none, with --json all",
             &bindings->every, int32_t{1});
-  AddSeconds(command, "--reconnect-timeout", &result->client.reconnect_timeout,
-             "How long to try to get a lost connection back; default 60");
+  AddSeconds(command, "--reconnect", &result->client.reconnect_timeout,
+             "How long to try to get a lost connection back; default 60; 0: not at all", 0);
 }
 
 void AddSubmit(CLI::App* app, Bindings* bindings, CommandLine* result) {
   CLI::App* command = app->add_subcommand("submit", "Queue a job and follow it to its end");
   command->footer(kFooter);
-  bindings->spec.AddTo(command);
+  result->spec.AddTo(command);
+  AddStartFlags(command, &result->start);
   AddText(command, "--name", "TEXT", "Your own words for the job, at most 64 bytes", &bindings->name);
   AddText(command, "--request-id", "ID", "Makes repeating the command safe: one job for one id. Default: a random one",
           &bindings->request_id);
@@ -134,7 +143,7 @@ void AddWatch(CLI::App* app, Bindings* bindings, CommandLine* result) {
   command->callback([result] { result->command = Command::kWatch; });
 }
 
-void AddOthers(CLI::App* app, Bindings* bindings, CommandLine* result) {
+void AddQueries(CLI::App* app, Bindings* bindings, CommandLine* result) {
   CLI::App* list = app->add_subcommand("list", "List jobs, newest first");
   AddNames(list, "--state", v1::JobState_descriptor(), &result->states, "States wanted, default all");
   AddNumber(list, "--limit", "At most so many jobs; 0: all; default 50", &bindings->limit, int64_t{0});
@@ -144,11 +153,9 @@ void AddOthers(CLI::App* app, Bindings* bindings, CommandLine* result) {
   AddJobId(show, result);
   show->callback([result] { result->command = Command::kShow; });
 
-  CLI::App* stop = app->add_subcommand("stop", "End a job early: finish the step, save a checkpoint, stop");
-  AddJobId(stop, result);
-  stop->add_flag("--abort", result->abort, "At once, saving nothing");
-  stop->add_flag("--wait", result->wait, "Return once the job has ended; as long as that takes, or --timeout if given");
-  stop->callback([result] { result->command = Command::kStop; });
+  CLI::App* checkpoints = app->add_subcommand("checkpoints", "List a job's checkpoints, oldest first");
+  AddJobId(checkpoints, result);
+  checkpoints->callback([result] { result->command = Command::kCheckpoints; });
 
   app->add_subcommand("info", "Show the server: version, backend, devices")->callback([result] {
     result->command = Command::kInfo;
@@ -158,12 +165,25 @@ void AddOthers(CLI::App* app, Bindings* bindings, CommandLine* result) {
   });
 }
 
+void AddControls(CLI::App* app, CommandLine* result) {
+  CLI::App* stop = app->add_subcommand("stop", "End a job early: finish the step, save a checkpoint, stop");
+  AddJobId(stop, result);
+  stop->add_flag("--abort", result->abort, "At once, saving nothing");
+  stop->add_flag("--wait", result->wait, "Return once the job has ended; as long as that takes, or --timeout if given");
+  stop->callback([result] { result->command = Command::kStop; });
+
+  AddJobsCommand(app, "pause", "Save the state of jobs, free their devices and hold them until resume", Command::kPause,
+                 result);
+  AddJobsCommand(app, "resume", "Queue paused jobs again", Command::kResume, result);
+  AddJobsCommand(app, "rm", "Remove ended jobs from the server: their records, losses and checkpoints",
+                 Command::kRemove, result);
+}
+
 // What the bound values mean for the result.
 void Finish(const Bindings& bindings, CommandLine* result) {
   result->client.address = bindings.server;
   result->start.set_name(bindings.name);
   result->start.set_request_id(bindings.request_id);
-  *result->start.mutable_spec() = bindings.spec.ToSpec();
   result->stream.set_from_sequence(bindings.from.value_or(0));
   result->stream.set_every_n_steps(bindings.every.value_or(0));
   for (int32_t rank : bindings.ranks) result->stream.add_ranks(rank);
@@ -215,11 +235,12 @@ std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, c
       AddText(&app, "--server", "HOST:PORT", "The server's address; default: LENET_SERVER, or 127.0.0.1:50051",
               &bindings.server);
   CLI::Option* timeout_option =
-      AddSeconds(&app, "--timeout", &result.client.timeout, "Longest time for one call; default 10");
+      AddSeconds(&app, "--timeout", &result.client.timeout, "Longest time for one call; default 10", 0.001);
   app.add_flag("--json", result.json, "One JSON object a line on standard output, and nothing else");
   AddSubmit(&app, &bindings, &result);
   AddWatch(&app, &bindings, &result);
-  AddOthers(&app, &bindings, &result);
+  AddControls(&app, &result);
+  AddQueries(&app, &bindings, &result);
 
   const auto usage_error = [&](absl::string_view message) {
     const std::string name = CommandOf(app, arguments);

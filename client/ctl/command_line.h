@@ -10,11 +10,12 @@
 #include "absl/time/time.h"
 #include "client/client.h"
 #include "client/ctl/output.h"
+#include "client/ctl/spec_flags.h"
 #include "lenet/v1/training_service.pb.h"
 
 namespace lenet::ctl {
 
-enum class Command { kSubmit, kWatch, kList, kShow, kStop, kInfo, kDatasets };
+enum class Command { kSubmit, kWatch, kList, kShow, kStop, kPause, kResume, kRemove, kCheckpoints, kInfo, kDatasets };
 
 struct CommandLine {
   Command command = Command::kInfo;
@@ -22,9 +23,11 @@ struct CommandLine {
   bool server_given = false;  // by the flag, so that advice to the user must repeat it
   bool timeout_given = false;
   bool json = false;
-  std::string job_id;  // kWatch, kShow, kStop
+  std::string job_id;                // kWatch, kShow, kStop, kCheckpoints
+  std::vector<std::string> job_ids;  // kPause, kResume, kRemove
   // kSubmit
-  v1::StartRequest start;  // the request id as given; empty: to be chosen
+  v1::StartRequest start;  // without the spec; the request id as given; empty: to be chosen
+  SpecFlags spec;
   bool detach = false;
   // kSubmit, kWatch
   v1::StreamMetricsRequest stream;  // without the job's id
@@ -36,8 +39,8 @@ struct CommandLine {
   bool wait = false;
 };
 
-// `server` is the value of LENET_SERVER, or empty. Gives an exit code if there is nothing to run: help and version were
-// written, or what is wrong with the arguments.
+// `command_line` is a new one. `server` is the value of LENET_SERVER, or empty. Gives an exit code if there is nothing
+// to run: help and version were written, or what is wrong with the arguments.
 std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, const std::string& server,
                                     Output* output, CommandLine* command_line);
 

@@ -126,7 +126,7 @@ int Follow(const Client& client, const v1::Job& job, const CommandLine& command_
         return ReportEnd(job.id(), (*record)->terminal(), output);
       }
     }
-    view->Tick(absl::Now(), stream->connected());
+    view->Tick(absl::Now(), stream->outage());
   }
   return kError;
 }
@@ -136,6 +136,12 @@ int Follow(const Client& client, const v1::Job& job, const CommandLine& command_
 int Submit(const Client& client, const CommandLine& command_line, Output* output) {
   v1::StartRequest request = command_line.start;
   if (request.request_id().empty()) request.set_request_id(RandomRequestId());
+  if (request.has_resume_from()) {
+    absl::StatusOr<v1::Job> source = client.GetJob(request.resume_from().job_id());
+    if (!source.ok()) return ReportError(client, source.status(), output);
+    *request.mutable_spec() = source->spec();
+  }
+  command_line.spec.ApplyTo(request.mutable_spec());
   if (request.spec().dataset().empty()) {
     const std::optional<int> code = ChooseDataset(client, output, request.mutable_spec()->mutable_dataset());
     if (code) return *code;

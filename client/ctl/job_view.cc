@@ -16,18 +16,37 @@ namespace {
 
 constexpr absl::Duration kRedrawInterval = absl::Milliseconds(100);
 
+// Tells of each outage once, and of its end.
+class OutageNotice {
+ public:
+  explicit OutageNotice(Output* output) : output_(output) {}
+
+  void Tell(const absl::Status& outage) {
+    if (outage.ok() == connected_) return;
+    connected_ = outage.ok();
+    output_->WriteError(connected_
+                            ? "connected again\n"
+                            : absl::StrCat("connection lost, reconnecting: ", Printable(outage.message()), "\n"));
+  }
+
+ private:
+  Output* const output_;
+  bool connected_ = true;
+};
+
 class JsonView : public JobView {
  public:
-  explicit JsonView(Output* output) : output_(output) {}
+  explicit JsonView(Output* output) : output_(output), notice_(output) {}
 
   bool wants_job() const override { return false; }
   void SetJob(const v1::Job&) override {}
   void Record(const v1::MetricRecord& record) override { output_->Write(JsonLine(record)); }
-  void Tick(absl::Time, bool) override {}
+  void Tick(absl::Time, const absl::Status& outage) override { notice_.Tell(outage); }
   void Close() override {}
 
  private:
   Output* const output_;
+  OutageNotice notice_;
 };
 
 // What the job's spec came to.
@@ -45,12 +64,12 @@ std::string Describe(const v1::Job& job) {
 class TextView : public JobView {
  public:
   TextView(const std::string& job_id, bool every_step, Output* output)
-      : job_id_(job_id), every_step_(every_step), output_(output), block_(output) {}
+      : job_id_(job_id), every_step_(every_step), output_(output), notice_(output), block_(output) {}
 
   bool wants_job() const override { return !described_; }
   void SetJob(const v1::Job& job) override;
   void Record(const v1::MetricRecord& record) override;
-  void Tick(absl::Time now, bool connected) override;
+  void Tick(absl::Time now, const absl::Status& outage) override;
   void Close() override { block_.Clear(); }
 
  private:
@@ -61,10 +80,11 @@ class TextView : public JobView {
   const std::string job_id_;
   const bool every_step_;
   Output* const output_;
+  OutageNotice notice_;
   LiveBlock block_;
   JobProgress progress_;
   bool described_ = false;
-  bool connected_ = true;
+  uint64_t last_sequence_ = 0;  // of what was shown
   bool ended_ = false;
   absl::Time next_draw_ = absl::InfinitePast();
 };
@@ -126,6 +146,11 @@ std::string TextView::Line(const v1::MetricRecord& record) const {
     case v1::MetricRecord::kTruncated:
       return absl::StrCat(FormatCount(static_cast<int64_t>(record.truncated().count())),
                           " records up to here are no longer kept\n");
+    case v1::MetricRecord::kRewound: {
+      const uint64_t first = record.rewound().first_sequence();
+      return absl::StrCat("records ", first, " to ", std::max(first, last_sequence_),
+                          " were lost when the server's power failed; others follow in their place\n");
+    }
     case v1::MetricRecord::kTerminal: {
       const v1::Terminal& terminal = record.terminal();
       std::string text = absl::StrCat(StateName(terminal.state()), " after ", FormatCount(terminal.last_step()),
@@ -133,8 +158,10 @@ std::string TextView::Line(const v1::MetricRecord& record) const {
       if (terminal.has_evaluation()) {
         absl::StrAppend(&text, ", accuracy ", FormatPercent(terminal.evaluation().accuracy()));
       }
-      // A failure is reported as an error, beside the view.
-      if (terminal.state() == v1::STOPPED && !terminal.reason().empty()) {
+      // A failure is reported as an error, beside the view; that all steps were done needs no reason.
+      const bool early = terminal.state() == v1::STOPPED ||
+                         (terminal.state() == v1::SUCCEEDED && terminal.last_step() < progress_.total_steps());
+      if (early && !terminal.reason().empty()) {
         absl::StrAppend(&text, ": ", terminal.reason());
       }
       return Job(text);
@@ -153,17 +180,15 @@ void TextView::Record(const v1::MetricRecord& record) {
     ended_ = true;
   }
   if (!lines.empty()) block_.Print(lines);
+  last_sequence_ = record.sequence();
 }
 
-void TextView::Tick(absl::Time now, bool connected) {
-  if (connected != connected_ && !output_->is_terminal()) {
-    output_->WriteError(connected ? "connected again\n" : "connection lost, reconnecting\n");
-  }
-  connected_ = connected;
-  if (!output_->is_terminal() || ended_ || now < next_draw_) return;
+void TextView::Tick(absl::Time now, const absl::Status& outage) {
+  if (!output_->is_terminal()) return notice_.Tell(outage);
+  if (ended_ || now < next_draw_) return;
   next_draw_ = now + kRedrawInterval;
   block_.Show(
-      RenderProgress(progress_, connected ? "" : "connection lost, reconnecting", std::max(output_->width() - 1, 1)));
+      RenderProgress(progress_, outage.ok() ? "" : "connection lost, reconnecting", std::max(output_->width() - 1, 1)));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "client/ctl/output.h"
 #include "lenet/v1/training_service.pb.h"
@@ -20,8 +21,8 @@ class JobView {
   virtual bool wants_job() const = 0;
   virtual void SetJob(const v1::Job& job) = 0;
   virtual void Record(const v1::MetricRecord& record) = 0;
-  // At least every tenth of a second. `connected`: whether there is a stream at the moment.
-  virtual void Tick(absl::Time now, bool connected) = 0;
+  // At least every tenth of a second. `outage`: why there is no stream at the moment, or OK.
+  virtual void Tick(absl::Time now, const absl::Status& outage) = 0;
   // Before anything else is written.
   virtual void Close() = 0;
 };

@@ -114,6 +114,7 @@ void JobProgress::SetJob(const v1::Job& job) {
   // The records are ahead of a job that was asked for before they came.
   if (state_ == v1::JOB_STATE_UNSPECIFIED) state_ = job.state();
   queue_position_ = job.queue_position();
+  first_attempts_step_ = job.resumed_from().step();
   if (!job.has_resolved()) return;
   total_steps_ = job.resolved().total_steps();
   steps_per_epoch_ = job.resolved().steps_per_epoch();
@@ -159,7 +160,13 @@ void JobProgress::Add(const v1::MetricRecord& record) {
       break;
     case v1::MetricRecord::kStateChange:
       state_ = record.state_change().to();
-      if (state_ == v1::RUNNING && attempt_ <= 1) first_ = {time, 0};
+      if (state_ == v1::RUNNING && attempt_ <= 1) first_ = {time, first_attempts_step_};
+      // Where it stands when it waits once more is not known.
+      if (state_ == v1::QUEUED && record.state_change().from() != v1::JOB_STATE_UNSPECIFIED) queue_position_ = 0;
+      break;
+    case v1::MetricRecord::kRewound:
+      // What follows was so once before.
+      StartAttempt(record.attempt());
       break;
     case v1::MetricRecord::kTerminal:
       state_ = record.terminal().state();

@@ -50,6 +50,7 @@ class JobProgress {
   int64_t total_steps_ = 0;
   int64_t steps_per_epoch_ = 0;
   int64_t global_batch_size_ = 0;
+  int64_t first_attempts_step_ = 0;  // done by the job that this one goes on from
   uint32_t attempt_ = 0;
   int64_t step_ = 0;
   std::map<int, int64_t> rank_steps_;

@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/time/clock.h"
 #include "client/ctl/exit_code.h"
 #include "client/ctl/json.h"
 #include "client/ctl/report.h"
@@ -110,6 +111,44 @@ void AddResolved(const v1::Job& job, FieldList* fields) {
   fields->Add("versions", Versions(resolved.library_versions()));
 }
 
+// "every epoch, every 60 s, the newest 5 kept".
+std::string Describe(const v1::CheckpointPolicy& policy) {
+  std::vector<std::string> every;
+  const auto times = [](int64_t count, const char* unit) {
+    return count == 1 ? std::string(unit) : absl::StrCat(FormatCount(count), " ", unit, "s");
+  };
+  if (policy.every_epochs() != 0) every.push_back(times(policy.every_epochs(), "epoch"));
+  if (policy.every_steps() != 0) every.push_back(times(policy.every_steps(), "step"));
+  if (policy.every_seconds() != 0) every.push_back(absl::StrCat(FormatExact(policy.every_seconds()), " s"));
+  std::string text = every.empty() ? "at the end" : absl::StrCat("every ", absl::StrJoin(every, ", every "));
+  if (policy.has_keep_last()) absl::StrAppend(&text, ", the newest ", policy.keep_last(), " kept");
+  if (policy.has_keep_best()) absl::StrAppend(&text, policy.keep_best() ? ", the best kept" : ", the best not kept");
+  return text;
+}
+
+// When the job gives way, ends early and saves, where the spec says so.
+void AddPolicy(const v1::TrainingSpec& spec, FieldList* fields) {
+  fields->Add("priority", spec.priority() != 0 ? absl::StrCat(spec.priority()) : "");
+  fields->Add("preemptible", spec.preemptible() ? "yes" : "");
+  fields->Add("max duration", spec.max_duration() > 0 ? absl::StrCat(FormatExact(spec.max_duration()), " s") : "");
+  fields->Add("target", spec.has_target_accuracy() ? FormatPercent(spec.target_accuracy()) : "");
+  fields->Add("patience", Count(spec.patience(), spec.patience() == 1 ? " evaluation" : " evaluations"));
+  fields->Add("saves", spec.has_checkpoints() ? Describe(spec.checkpoints()) : "");
+}
+
+// "468, 936 (98.10 %)": the steps, with the accuracies that are known.
+std::string Steps(const google::protobuf::RepeatedPtrField<v1::Checkpoint>& checkpoints) {
+  return absl::StrJoin(checkpoints, ", ", [](std::string* out, const v1::Checkpoint& checkpoint) {
+    absl::StrAppend(out, FormatCount(checkpoint.step()));
+    if (checkpoint.has_accuracy()) absl::StrAppend(out, " (", FormatPercent(checkpoint.accuracy()), ")");
+  });
+}
+
+std::string Describe(const v1::ResumeFrom& from) {
+  if (from.job_id().empty()) return "uploaded weights";
+  return absl::StrCat("job ", from.job_id(), from.has_step() ? absl::StrCat(", step ", FormatCount(from.step())) : "");
+}
+
 std::string DescribeJob(const v1::Job& job) {
   FieldList fields;
   fields.Add("id", job.id());
@@ -118,10 +157,13 @@ std::string DescribeJob(const v1::Job& job) {
   fields.Add("state", absl::StrCat(StateName(job.state()), job.reason().empty() ? "" : ": ", job.reason()));
   fields.Add("failure", job.has_failure() ? FormatFailure(job.failure()) : "");
   fields.Add("queue position", Count(job.queue_position()));
+  fields.Add("client", job.client());
   fields.Add("created", Time(job.created_at()));
   fields.Add("started", Time(job.started_at()));
   fields.Add("ended", Time(job.ended_at()));
   fields.Add("attempt", job.attempt() > 1 ? absl::StrCat(job.attempt()) : "");
+  fields.Add("resumed from", job.has_resumed_from() ? Describe(job.resumed_from()) : "");
+  AddPolicy(job.spec(), &fields);
   fields.Add("dataset", job.spec().dataset());
   if (job.has_resolved()) AddResolved(job, &fields);
   const v1::Progress& progress = job.progress();
@@ -130,6 +172,7 @@ std::string DescribeJob(const v1::Job& job) {
   fields.Add("loss", progress.step() > 0 ? FormatLoss(progress.loss()) : "");
   fields.Add("images/s", Count(std::llround(progress.images_per_second())));
   fields.Add("accuracy", progress.evaluated() ? FormatPercent(progress.accuracy()) : "");
+  fields.Add("checkpoints", job.checkpoints().empty() ? "" : absl::StrCat("steps ", Steps(job.checkpoints())));
   fields.Add("checkpoint", job.checkpoint());
   // Equal on all ranks, unless something is badly wrong.
   const std::set<uint64_t> checksums(job.weights_checksums().begin(), job.weights_checksums().end());
@@ -160,17 +203,22 @@ int List(const Client& client, const CommandLine& command_line, Output* output) 
                {"STEP", kRight},
                {"LOSS", kRight},
                {"ACCURACY", kRight},
-               {"CREATED"}});
+               {"CREATED"},
+               {"REASON"}});
   for (const v1::Job& job : *jobs) {
     const v1::Progress& progress = job.progress();
     const bool stepped = progress.step() > 0;
     const std::string net = job.has_resolved() ? job.resolved().net() : job.spec().net();
-    table.AddRow({job.id(), job.name(), StateName(job.state()), job.spec().dataset(), net.empty() ? "lenet" : net,
+    const bool waits = job.state() == v1::QUEUED || job.state() == v1::PAUSED;
+    std::string state = StateName(job.state());
+    if (job.queue_position() > 0) absl::StrAppend(&state, " (", job.queue_position(), ")");
+    table.AddRow({job.id(), job.name(), state, job.spec().dataset(), net.empty() ? "lenet" : net,
                   Count(job.has_resolved() ? job.resolved().ranks() : job.spec().ranks()),
                   stepped ? OfAll(progress.epoch(), Epochs(job.resolved())) : "",
                   stepped ? OfAll(progress.step(), job.resolved().total_steps()) : "",
                   stepped ? FormatLoss(progress.loss()) : "",
-                  progress.evaluated() ? FormatPercent(progress.accuracy()) : "", Time(job.created_at())});
+                  progress.evaluated() ? FormatPercent(progress.accuracy()) : "", Time(job.created_at()),
+                  waits ? job.reason() : ""});
   }
   output->Write(table.Render(output->width()));
   if (more) output->WriteError("There are more jobs; --limit 0 lists all.\n");
@@ -184,18 +232,24 @@ int Show(const Client& client, const CommandLine& command_line, Output* output) 
   return kSuccess;
 }
 
-int Stop(const Client& client, const CommandLine& command_line, Output* output) {
-  absl::Duration wait = absl::ZeroDuration();
-  if (command_line.wait) wait = command_line.timeout_given ? client.options().timeout : absl::InfiniteDuration();
-  absl::StatusOr<v1::Job> job =
-      client.Stop(command_line.job_id, command_line.abort ? v1::StopRequest::ABORT : v1::StopRequest::CHECKPOINT, wait);
-  if (!job.ok()) return ReportError(client, job.status(), output);
+int Checkpoints(const Client& client, const CommandLine& command_line, Output* output) {
+  absl::StatusOr<std::vector<v1::Checkpoint>> checkpoints = client.ListCheckpoints(command_line.job_id);
+  if (!checkpoints.ok()) return ReportError(client, checkpoints.status(), output);
   if (command_line.json) {
-    output->Write(JsonLine(*job));
-  } else {
-    output->Write(Printable(absl::StrCat("job ", job->id(), ": ", StateName(job->state()), " at step ",
-                                         job->progress().step(), job->reason().empty() ? "" : ": ", job->reason())) +
-                  "\n");
+    for (const v1::Checkpoint& checkpoint : *checkpoints) output->Write(JsonLine(checkpoint));
+    return kSuccess;
+  }
+  const absl::Time now = absl::Now();
+  Table table({{"STEP", kRight}, {"EPOCH", kRight}, {"ACCURACY", kRight}, {"SIZE", kRight}, {"AGE", kRight}, {"PATH"}});
+  for (const v1::Checkpoint& checkpoint : *checkpoints) {
+    table.AddRow({FormatCount(checkpoint.step()), FormatCount(checkpoint.epoch()),
+                  checkpoint.has_accuracy() ? FormatPercent(checkpoint.accuracy()) : "",
+                  FormatBytes(checkpoint.bytes()),
+                  checkpoint.has_saved_at() ? FormatAge(now - ToTime(checkpoint.saved_at())) : "", checkpoint.path()});
+  }
+  output->Write(table.Render(output->width()));
+  if (checkpoints->empty()) {
+    output->WriteError(Printable(absl::StrCat("lenetctl: job ", command_line.job_id, " has no checkpoint")) + "\n");
   }
   return kSuccess;
 }
@@ -216,10 +270,11 @@ int Info(const Client& client, const CommandLine& command_line, Output* output) 
   fields.Add("libraries", Versions(info->library_versions()));
   fields.Add("nets", absl::StrJoin(info->nets(), ", "));
   fields.Add("jobs", absl::StrCat(info->running_jobs(), " running, ", info->queued_jobs(), " queued"));
-  Table devices({{"DEVICE", kRight}, {"NAME"}, {"KIND"}, {"MEMORY", kRight}, {"JOB"}});
+  Table devices({{"DEVICE", kRight}, {"NAME"}, {"KIND"}, {"MEMORY", kRight}, {"JOB"}, {"HEALTH"}});
   for (const v1::Device& device : info->devices()) {
     devices.AddRow({absl::StrCat(device.id()), device.name(), device.kind(),
-                    device.memory_bytes() > 0 ? FormatBytes(device.memory_bytes()) : "", device.job_id()});
+                    device.memory_bytes() > 0 ? FormatBytes(device.memory_bytes()) : "", device.job_id(),
+                    device.unhealthy().empty() ? "ok" : absl::StrCat("unhealthy: ", device.unhealthy())});
   }
   output->Write(absl::StrCat(fields.Render(), "\n", devices.Render(output->width())));
   return kSuccess;

@@ -1,4 +1,4 @@
-// The commands that ask once: list, show, stop, info, datasets.
+// The commands that ask once: list, show, checkpoints, info, datasets.
 #ifndef LENET_CLIENT_CTL_QUERIES_H_
 #define LENET_CLIENT_CTL_QUERIES_H_
 
@@ -11,7 +11,7 @@ namespace lenet::ctl {
 // All give the exit code.
 int List(const Client& client, const CommandLine& command_line, Output* output);
 int Show(const Client& client, const CommandLine& command_line, Output* output);
-int Stop(const Client& client, const CommandLine& command_line, Output* output);
+int Checkpoints(const Client& client, const CommandLine& command_line, Output* output);
 int Info(const Client& client, const CommandLine& command_line, Output* output);
 int Datasets(const Client& client, const CommandLine& command_line, Output* output);
 

@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -22,6 +23,19 @@ void AddEnum(CLI::App* command, const std::string& flag, std::optional<Enum>* va
     *value = found->second;
     return std::string();
   })->group(group);
+}
+
+// The flags --NAME and --no-NAME, of which one may be given.
+void AddSwitch(CLI::App* command, const std::string& name, const std::string& help, const std::string& no_help,
+               std::optional<bool>* value, const std::string& group) {
+  const auto add = [&](const std::string& flag, bool meaning, const std::string& text) {
+    return command
+        ->add_flag_function(
+            flag, [=](int64_t) { *value = meaning; }, text)
+        ->group(group);
+  };
+  CLI::Option* yes = add("--" + name, true, help);
+  add("--no-" + name, false, no_help)->excludes(yes);
 }
 
 }  // namespace
@@ -89,6 +103,10 @@ void SpecFlags::AddTo(CLI::App* command) {
   AddEnum<v1::NanPolicy>(command, "--nan-policy", &nan_policy_,
                          {{"stop", v1::NAN_POLICY_STOP}, {"continue", v1::NAN_POLICY_CONTINUE}},
                          "Whether a loss that is not finite fails the job; default stop", gradient);
+
+  AddEnds(command);
+  AddCheckpoints(command);
+  AddQueue(command);
 }
 
 void SpecFlags::AddOptimizer(CLI::App* command) {
@@ -99,14 +117,8 @@ void SpecFlags::AddOptimizer(CLI::App* command) {
       group);
   AddNumber(command, "--momentum", "sgd; in [0, 1); default 0 once any flag of this group is given", &momentum_)
       ->group(group);
-  const auto add_nesterov = [&](const std::string& flag, bool value, const std::string& help) {
-    return command
-        ->add_flag_function(
-            flag, [this, value](int64_t) { nesterov_ = value; }, help)
-        ->group(group);
-  };
-  CLI::Option* nesterov = add_nesterov("--nesterov", true, "sgd; needs a momentum above 0");
-  add_nesterov("--no-nesterov", false, "sgd; the default once any flag of this group is given")->excludes(nesterov);
+  AddSwitch(command, "nesterov", "sgd; needs a momentum above 0",
+            "sgd; the default once any flag of this group is given", &nesterov_, group);
   AddNumber(command, "--weight-decay", "At least 0; adamw: decoupled; default 0", &weight_decay_)->group(group);
   AddNumber(command, "--beta1", "adam, adamw; in [0, 1); default 0.9", &beta1_)->group(group);
   AddNumber(command, "--beta2", "adam, adamw; in [0, 1); default 0.999", &beta2_)->group(group);
@@ -141,40 +153,99 @@ void SpecFlags::AddSchedule(CLI::App* command) {
       ->group(group);
 }
 
-v1::TrainingSpec SpecFlags::ToSpec() const {
-  v1::TrainingSpec spec;
-  spec.set_dataset(dataset_);
-  spec.set_net(net_);
-  if (init_.kind() != v1::Init::KIND_UNSPECIFIED) *spec.mutable_init() = init_;
-  // Touching a field of these makes it present, and its presence changes the defaults of the others.
-  if (optimizer_) spec.mutable_optimizer()->set_kind(*optimizer_);
-  if (momentum_) spec.mutable_optimizer()->set_momentum(*momentum_);
-  if (nesterov_) spec.mutable_optimizer()->set_nesterov(*nesterov_);
-  if (beta1_) spec.mutable_optimizer()->set_beta1(*beta1_);
-  if (beta2_) spec.mutable_optimizer()->set_beta2(*beta2_);
-  if (epsilon_) spec.mutable_optimizer()->set_epsilon(*epsilon_);
-  if (weight_decay_) spec.mutable_optimizer()->set_weight_decay(*weight_decay_);
-  if (schedule_) spec.mutable_schedule()->set_kind(*schedule_);
-  if (warmup_) spec.mutable_schedule()->set_warmup_fraction(*warmup_);
-  if (final_fraction_) spec.mutable_schedule()->set_final_fraction(*final_fraction_);
-  if (gamma_) spec.mutable_schedule()->set_gamma(*gamma_);
-  if (step_epochs_) spec.mutable_schedule()->set_step_epochs(*step_epochs_);
-  if (peak_fraction_) spec.mutable_schedule()->set_peak_fraction(*peak_fraction_);
-  if (initial_divisor_) spec.mutable_schedule()->set_initial_divisor(*initial_divisor_);
-  if (final_divisor_) spec.mutable_schedule()->set_final_divisor(*final_divisor_);
-  if (learning_rate_) spec.set_learning_rate(*learning_rate_);
-  if (ranks_) spec.set_ranks(*ranks_);
-  for (int32_t device : devices_) spec.add_device_ids(device);
-  if (batch_size_) spec.set_batch_size(*batch_size_);
-  if (global_batch_size_) spec.set_global_batch_size(*global_batch_size_);
-  if (epochs_) spec.set_epochs(*epochs_);
-  if (max_steps_) spec.set_max_steps(*max_steps_);
-  if (seed_) spec.set_seed(*seed_);
-  if (clip_norm_) spec.set_clip_norm(*clip_norm_);
-  if (nan_policy_) spec.set_nan_policy(*nan_policy_);
-  if (precision_) spec.set_precision(*precision_);
-  if (evaluate_every_) spec.set_evaluate_every_epochs(*evaluate_every_);
-  return spec;
+void SpecFlags::AddEnds(CLI::App* command) {
+  const std::string group = "Early end (as if all steps were done)";
+  AddNumber(command, "--max-duration", "After so many seconds of training, all attempts together", &max_duration_)
+      ->group(group);
+  AddNumber(command, "--target-accuracy", "Once an evaluation reaches it; in (0, 1]", &target_accuracy_)->group(group);
+  AddNumber(command, "--patience", "After so many evaluations in a row without a better one", &patience_)->group(group);
+}
+
+void SpecFlags::AddCheckpoints(CLI::App* command) {
+  const std::string group =
+      "Checkpoints (with none of these: every 60 s; with any: as they say; at the job's end always)";
+  AddNumber(command, "--checkpoint-epochs", "After every so many epochs", &checkpoint_epochs_)->group(group);
+  AddNumber(command, "--checkpoint-steps", "After every so many steps", &checkpoint_steps_)->group(group);
+  AddNumber(command, "--checkpoint-seconds", "Every so many seconds", &checkpoint_seconds_)->group(group);
+  AddNumber(command, "--keep-checkpoints", "Keep the newest so many; default 2", &keep_checkpoints_)->group(group);
+  AddSwitch(command, "keep-best", "Keep the one of the best accuracy too; the default", "Keep the newest alone",
+            &keep_best_, group);
+}
+
+void SpecFlags::AddQueue(CLI::App* command) {
+  const std::string group = "Queue";
+  AddNumber(command, "--priority", "The highest goes first; -1000 to 1000; default 0", &priority_)->group(group);
+  AddSwitch(command, "preemptible", "May be paused and queued again for a job of a higher priority",
+            "May not; the default", &preemptible_, group);
+}
+
+void SpecFlags::ApplyTo(v1::TrainingSpec* spec) const {
+  if (!dataset_.empty()) spec->set_dataset(dataset_);
+  if (!net_.empty()) spec->set_net(net_);
+  if (init_.kind() != v1::Init::KIND_UNSPECIFIED) *spec->mutable_init() = init_;
+  ApplyOptimizerTo(spec);
+  ApplyScheduleTo(spec);
+  if (learning_rate_) spec->set_learning_rate(*learning_rate_);
+  if (ranks_ || !devices_.empty()) {
+    spec->clear_ranks();
+    spec->clear_device_ids();
+  }
+  if (ranks_) spec->set_ranks(*ranks_);
+  for (int32_t device : devices_) spec->add_device_ids(device);
+  if (batch_size_ || global_batch_size_) {
+    spec->clear_batch_size();
+    spec->clear_global_batch_size();
+  }
+  if (batch_size_) spec->set_batch_size(*batch_size_);
+  if (global_batch_size_) spec->set_global_batch_size(*global_batch_size_);
+  if (epochs_ || max_steps_) {
+    spec->clear_epochs();
+    spec->clear_max_steps();
+  }
+  if (epochs_) spec->set_epochs(*epochs_);
+  if (max_steps_) spec->set_max_steps(*max_steps_);
+  if (seed_) spec->set_seed(*seed_);
+  if (clip_norm_) spec->set_clip_norm(*clip_norm_);
+  if (nan_policy_) spec->set_nan_policy(*nan_policy_);
+  if (precision_) spec->set_precision(*precision_);
+  if (evaluate_every_) spec->set_evaluate_every_epochs(*evaluate_every_);
+  if (max_duration_) spec->set_max_duration(*max_duration_);
+  if (target_accuracy_) spec->set_target_accuracy(*target_accuracy_);
+  if (patience_) spec->set_patience(*patience_);
+  ApplyCheckpointsTo(spec);
+  if (priority_) spec->set_priority(*priority_);
+  if (preemptible_) spec->set_preemptible(*preemptible_);
+}
+
+// Touching a field of these messages makes it present, and its presence changes the defaults of the others.
+
+void SpecFlags::ApplyOptimizerTo(v1::TrainingSpec* spec) const {
+  if (optimizer_) spec->mutable_optimizer()->set_kind(*optimizer_);
+  if (momentum_) spec->mutable_optimizer()->set_momentum(*momentum_);
+  if (nesterov_) spec->mutable_optimizer()->set_nesterov(*nesterov_);
+  if (beta1_) spec->mutable_optimizer()->set_beta1(*beta1_);
+  if (beta2_) spec->mutable_optimizer()->set_beta2(*beta2_);
+  if (epsilon_) spec->mutable_optimizer()->set_epsilon(*epsilon_);
+  if (weight_decay_) spec->mutable_optimizer()->set_weight_decay(*weight_decay_);
+}
+
+void SpecFlags::ApplyScheduleTo(v1::TrainingSpec* spec) const {
+  if (schedule_) spec->mutable_schedule()->set_kind(*schedule_);
+  if (warmup_) spec->mutable_schedule()->set_warmup_fraction(*warmup_);
+  if (final_fraction_) spec->mutable_schedule()->set_final_fraction(*final_fraction_);
+  if (gamma_) spec->mutable_schedule()->set_gamma(*gamma_);
+  if (step_epochs_) spec->mutable_schedule()->set_step_epochs(*step_epochs_);
+  if (peak_fraction_) spec->mutable_schedule()->set_peak_fraction(*peak_fraction_);
+  if (initial_divisor_) spec->mutable_schedule()->set_initial_divisor(*initial_divisor_);
+  if (final_divisor_) spec->mutable_schedule()->set_final_divisor(*final_divisor_);
+}
+
+void SpecFlags::ApplyCheckpointsTo(v1::TrainingSpec* spec) const {
+  if (checkpoint_epochs_) spec->mutable_checkpoints()->set_every_epochs(*checkpoint_epochs_);
+  if (checkpoint_steps_) spec->mutable_checkpoints()->set_every_steps(*checkpoint_steps_);
+  if (checkpoint_seconds_) spec->mutable_checkpoints()->set_every_seconds(*checkpoint_seconds_);
+  if (keep_checkpoints_) spec->mutable_checkpoints()->set_keep_last(*keep_checkpoints_);
+  if (keep_best_) spec->mutable_checkpoints()->set_keep_best(*keep_best_);
 }
 
 }  // namespace lenet::ctl

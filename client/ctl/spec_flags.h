@@ -7,23 +7,34 @@
 #include <string>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "lenet/v1/training_spec.pb.h"
+
+namespace CLI {
+class App;
+}
 
 namespace lenet::ctl {
 
 // One flag a field of TrainingSpec. Values are handed on as they are given: the server knows the bounds.
 class SpecFlags {
  public:
-  // This object outlives `command` and stays where it is.
+  // This object outlives `command` and stays where it is until then.
   void AddTo(CLI::App* command);
 
-  // What the command line said; fields of flags that were not given are not set.
-  v1::TrainingSpec ToSpec() const;
+  // Puts what the command line said over what `spec` says; fields of flags that were not given stay as they are. Of
+  // fields that say one thing in two ways (epochs and steps, batch of a rank and of all, ranks and devices), a flag for
+  // one takes the place of the other.
+  void ApplyTo(v1::TrainingSpec* spec) const;
 
  private:
   void AddOptimizer(CLI::App* command);
   void AddSchedule(CLI::App* command);
+  void AddEnds(CLI::App* command);
+  void AddCheckpoints(CLI::App* command);
+  void AddQueue(CLI::App* command);
+  void ApplyOptimizerTo(v1::TrainingSpec* spec) const;
+  void ApplyScheduleTo(v1::TrainingSpec* spec) const;
+  void ApplyCheckpointsTo(v1::TrainingSpec* spec) const;
 
   std::string dataset_;
   std::string net_;
@@ -55,6 +66,16 @@ class SpecFlags {
   std::optional<v1::NanPolicy> nan_policy_;
   std::optional<v1::Precision> precision_;
   std::optional<int32_t> evaluate_every_;
+  std::optional<double> max_duration_;
+  std::optional<double> target_accuracy_;
+  std::optional<int32_t> patience_;
+  std::optional<int32_t> checkpoint_epochs_;
+  std::optional<int64_t> checkpoint_steps_;
+  std::optional<double> checkpoint_seconds_;
+  std::optional<int32_t> keep_checkpoints_;
+  std::optional<bool> keep_best_;
+  std::optional<int32_t> priority_;
+  std::optional<bool> preemptible_;
 };
 
 // "kaiming-uniform", "xavier-uniform" or "uniform:LOW,HIGH". Gives an error text, or nothing.

@@ -156,6 +156,15 @@ std::string FormatClock(double seconds) {
   return absl::StrFormat("%d:%02d", minutes, total % 60);
 }
 
+std::string FormatAge(absl::Duration age) {
+  // Another machine's clock may be ahead.
+  const int64_t seconds = std::max<int64_t>(absl::ToInt64Seconds(age), 0);
+  if (seconds < 60) return absl::StrCat(seconds, " s");
+  if (seconds < 3600) return absl::StrCat(seconds / 60, " min");
+  if (seconds < 24 * 3600) return absl::StrCat(seconds / 3600, " h");
+  return absl::StrCat(FormatCount(seconds / (24 * 3600)), " d");
+}
+
 std::string FormatBytes(int64_t bytes) {
   static constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
   double value = static_cast<double>(bytes);

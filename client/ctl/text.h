@@ -46,6 +46,9 @@ std::string FormatSeconds(double seconds);
 // "0:12", "3:05", "1:02:03".
 std::string FormatClock(double seconds);
 
+// "42 s", "5 min", "3 h", "12 d": in whole units, cut off.
+std::string FormatAge(absl::Duration age);
+
 // "178 kB", "140 GB".
 std::string FormatBytes(int64_t bytes);
 

@@ -52,6 +52,21 @@ CLI::Option* AddText(CLI::App* command, const std::string& flag, const std::stri
   });
 }
 
+CLI::Option* AddTexts(CLI::App* command, const std::string& name, const std::string& help,
+                      std::vector<std::string>* values) {
+  return command
+      ->add_option_function<std::vector<std::string>>(
+          name,
+          [name, values](const std::vector<std::string>& texts) {
+            for (const std::string& text : texts) {
+              if (text.empty()) throw CLI::ValidationError(name, "the value is empty");
+            }
+            *values = texts;
+          },
+          help)
+      ->type_name("");
+}
+
 CLI::Option* AddList(CLI::App* command, const std::string& flag, const std::string& type, const std::string& help,
                      std::function<std::string(const std::string&)> parse) {
   return AddValue(command, flag, type, help, [parse = std::move(parse)](const std::string& list) {

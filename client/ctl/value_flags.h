@@ -28,6 +28,10 @@ CLI::Option* AddValue(CLI::App* command, const std::string& flag, const std::str
 CLI::Option* AddText(CLI::App* command, const std::string& flag, const std::string& type, const std::string& help,
                      std::string* value);
 
+// An argument that may be given several times.
+CLI::Option* AddTexts(CLI::App* command, const std::string& name, const std::string& help,
+                      std::vector<std::string>* values);
+
 template <typename Number>
 CLI::Option* AddNumber(CLI::App* command, const std::string& flag, const std::string& help,
                        std::optional<Number>* value, Number least = std::numeric_limits<Number>::lowest()) {

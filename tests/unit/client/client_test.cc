@@ -66,15 +66,25 @@ class ClientTest : public testing::Test {
     return client.StreamMetrics(request);
   }
 
+  // The error that the stream ends with, before another record.
+  static absl::Status Error(RecordStream* stream) {
+    while (true) {
+      const absl::StatusOr<std::optional<v1::MetricRecord>> record = stream->Next(absl::InfiniteFuture());
+      if (!record.ok() || record->has_value()) return record.status();
+    }
+  }
+
   // The sequences of the records up to the terminal one, or to an error.
   static std::vector<uint64_t> ReadAll(RecordStream* stream, absl::Status* status) {
     std::vector<uint64_t> sequences;
     while (true) {
       absl::StatusOr<std::optional<v1::MetricRecord>> record = stream->Next(absl::Now() + absl::Seconds(30));
-      if (!record.ok() || !record->has_value()) {
+      if (!record.ok()) {
         *status = record.status();
         return sequences;
       }
+      // Nothing comes when the connection is lost.
+      if (!record->has_value()) continue;
       sequences.push_back((*record)->sequence());
     }
   }
@@ -198,6 +208,37 @@ TEST_F(ClientTest, StopSaysWhetherToWait) {
   EXPECT_TRUE(stops[1].wait());
 }
 
+TEST_F(ClientTest, ARefusalOfAChangeIsTheServers) {
+  const Client client(options_);
+  service_.PutJob(NamedJob("a"));
+  EXPECT_EQ(client.DeleteJob("a"), absl::FailedPreconditionError("job a is RUNNING"));
+  EXPECT_EQ(client.Pause("x", absl::Seconds(30)).status(), absl::NotFoundError("no job x"));
+  EXPECT_EQ(client.Resume("x").status(), absl::NotFoundError("no job x"));
+  EXPECT_EQ(client.ListCheckpoints("x").status(), absl::NotFoundError("no job x"));
+}
+
+TEST_F(ClientTest, PauseWaitsAsLongAsItIsToldTo) {
+  const Client client(options_);
+  service_.HoldCalls();
+  const absl::Time began = absl::Now();
+  EXPECT_EQ(client.Pause("a", absl::Milliseconds(300)).status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_GE(absl::Now() - began, absl::Milliseconds(250));
+  EXPECT_LE(absl::Now() - began, absl::Seconds(8));
+}
+
+TEST_F(ClientTest, ListCheckpoints) {
+  const Client client(options_);
+  v1::Job job = NamedJob("b");
+  job.add_checkpoints()->set_step(100);
+  job.add_checkpoints()->set_step(200);
+  service_.PutJob(job);
+  const absl::StatusOr<std::vector<v1::Checkpoint>> checkpoints = client.ListCheckpoints("b");
+  ASSERT_TRUE(checkpoints.ok()) << checkpoints.status();
+  ASSERT_EQ(checkpoints->size(), 2u);
+  EXPECT_EQ((*checkpoints)[0].step(), 100);
+  EXPECT_EQ((*checkpoints)[1].step(), 200);
+}
+
 TEST_F(ClientTest, ListJobsReadsPagesUpToTheLimit) {
   const Client client(options_);
   for (int i = 0; i < 250; ++i) service_.PutJob(NamedJob(std::to_string(1000 + i)));
@@ -279,7 +320,7 @@ TEST_F(ClientTest, NextGivesNothingWhenItsTimeIsUp) {
   absl::StatusOr<std::optional<v1::MetricRecord>> record = stream->Next(absl::Now() + absl::Milliseconds(200));
   ASSERT_TRUE(record.ok()) << record.status();
   EXPECT_FALSE(record->has_value());
-  EXPECT_TRUE(stream->connected());
+  EXPECT_EQ(stream->outage(), absl::OkStatus());
   service_.Append("a", StepRecord(1, {0.5f}));
   record = stream->Next(absl::Now() + absl::Seconds(30));
   ASSERT_TRUE(record.ok()) << record.status();
@@ -327,7 +368,7 @@ TEST_F(ClientTest, AStreamFromBeyondTheEndOfAnEndedJobHasEnded) {
       EXPECT_EQ(stream->Next(absl::InfiniteFuture()).status(), absl::OutOfRangeError("the job's log has ended"));
       EXPECT_LE(absl::Now() - began, absl::Seconds(20));
       EXPECT_EQ(stream->Next(absl::InfiniteFuture()).status().code(), absl::StatusCode::kOutOfRange);
-      EXPECT_TRUE(stream->connected());
+      EXPECT_EQ(stream->outage(), absl::OkStatus());
       EXPECT_EQ(stream->last_sequence(), from - 1);
     }
   }
@@ -367,7 +408,7 @@ TEST_F(ClientTest, AskingForTheStateOfAJobWhoseStreamEndedKeepsToTheTimeOfNext) 
     ASSERT_LE(absl::Now() - began, absl::Seconds(30));
   }
   // Each answer takes longer than the time of a call, so in the end there is no server that serves.
-  EXPECT_EQ(stream->Next(absl::InfiniteFuture()).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Error(stream.get()).code(), absl::StatusCode::kUnavailable);
   EXPECT_LE(absl::Now() - began, absl::Seconds(30));
 }
 
@@ -394,18 +435,22 @@ TEST_F(ClientTest, StreamOutlivesARestartOfTheServer) {
   }
   const int port = server_->port();
   server_.reset();
-  while (stream->connected()) {
+  const absl::Time down_until = absl::Now() + absl::Milliseconds(400);
+  while (stream->outage().ok() || absl::Now() < down_until) {
     absl::StatusOr<std::optional<v1::MetricRecord>> record = stream->Next(absl::Now() + absl::Milliseconds(50));
     ASSERT_TRUE(record.ok()) << record.status();
     ASSERT_FALSE(record->has_value());
   }
+  const absl::Time up = absl::Now();
   server_ = std::make_unique<FakeServer>(&service_, port);
   ASSERT_EQ(server_->port(), port);
   service_.Append("a", StepRecord(4, {0.5f}));
   service_.Append("a", TerminalRecord(v1::SUCCEEDED, 4));
   absl::Status status;
   EXPECT_THAT(ReadAll(stream.get(), &status), ElementsAre(4, 5));
-  EXPECT_TRUE(stream->connected());
+  EXPECT_EQ(stream->outage(), absl::OkStatus());
+  // Pauses are some hundred milliseconds by then.
+  EXPECT_LE(absl::Now() - up, absl::Seconds(4));
 }
 
 TEST_F(ClientTest, AQuietStreamCountsAsConnectedAgain) {
@@ -417,12 +462,12 @@ TEST_F(ClientTest, AQuietStreamCountsAsConnectedAgain) {
   ASSERT_TRUE(stream->Next(absl::Now() + absl::Seconds(30)).ok());
   const absl::Time limit = absl::Now() + absl::Seconds(30);
   bool was_lost = false;
-  while (absl::Now() < limit && !(was_lost && stream->connected())) {
+  while (absl::Now() < limit && !(was_lost && stream->outage().ok())) {
     ASSERT_TRUE(stream->Next(absl::Now() + absl::Milliseconds(10)).ok());
-    was_lost = was_lost || !stream->connected();
+    was_lost = was_lost || !stream->outage().ok();
   }
   EXPECT_TRUE(was_lost);
-  EXPECT_TRUE(stream->connected());
+  EXPECT_EQ(stream->outage(), absl::OkStatus());
 }
 
 TEST_F(ClientTest, StreamGivesUpAfterTheReconnectTimeout) {
@@ -434,7 +479,7 @@ TEST_F(ClientTest, StreamGivesUpAfterTheReconnectTimeout) {
   ASSERT_TRUE(stream->Next(absl::Now() + absl::Seconds(30)).ok());
   server_.reset();
   const absl::Time began = absl::Now();
-  const absl::Status status = stream->Next(absl::InfiniteFuture()).status();
+  const absl::Status status = Error(stream.get());
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), HasSubstr("700ms"));
   EXPECT_GE(absl::Now() - began, absl::Milliseconds(600));

@@ -40,6 +40,22 @@ void FakeService::Append(const std::string& job_id, v1::MetricRecord record) {
   changed_.SignalAll();
 }
 
+void FakeService::RemoveLog(const std::string& job_id) {
+  MutexLock lock(&mutex_);
+  logs_.erase(job_id);
+}
+
+void FakeService::Rewind(const std::string& job_id, uint64_t first_sequence) {
+  MutexLock lock(&mutex_);
+  logs_[job_id].resize(first_sequence - 1);
+  epoch_starts_[job_id].push_back(first_sequence);
+}
+
+void FakeService::SetUnhealthy(const std::string& why) {
+  MutexLock lock(&mutex_);
+  unhealthy_ = why;
+}
+
 void FakeService::AddDataset(const std::string& name, bool valid) {
   MutexLock lock(&mutex_);
   v1::DatasetInfo dataset;
@@ -61,9 +77,10 @@ void FakeService::HoldCalls() {
   hold_ = true;
 }
 
-void FakeService::BreakStreamsAfter(std::vector<int> records) {
+void FakeService::BreakStreamsAfter(std::vector<int> records, const grpc::Status& status) {
   MutexLock lock(&mutex_);
   break_after_ = std::move(records);
+  break_status_ = status;
 }
 
 void FakeService::EndStreamAfter(int records) {
@@ -112,6 +129,11 @@ std::vector<v1::StopRequest> FakeService::stops() const {
 std::vector<v1::StreamMetricsRequest> FakeService::streams() const {
   MutexLock lock(&mutex_);
   return streams_;
+}
+
+std::vector<std::string> FakeService::controls() const {
+  MutexLock lock(&mutex_);
+  return controls_;
 }
 
 grpc::Status FakeService::Enter(grpc::ServerContext* context, bool* fail_after) {
@@ -163,6 +185,58 @@ grpc::Status FakeService::Stop(grpc::ServerContext* context, const v1::StopReque
   return fail_after ? Unavailable() : grpc::Status::OK;
 }
 
+grpc::Status FakeService::ChangeState(grpc::ServerContext* context, const std::string& call, const std::string& job_id,
+                                      v1::JobState state, v1::Job* job) {
+  bool fail_after;
+  if (grpc::Status status = Enter(context, &fail_after); !status.ok()) return status;
+  MutexLock lock(&mutex_);
+  controls_.push_back(call + " " + job_id);
+  const auto known = jobs_.find(job_id);
+  if (known == jobs_.end()) return {grpc::StatusCode::NOT_FOUND, "no job " + job_id};
+  if (known->second.state() == v1::SUCCEEDED) {
+    return {grpc::StatusCode::FAILED_PRECONDITION, "job " + job_id + " is SUCCEEDED"};
+  }
+  known->second.set_state(state);
+  *job = known->second;
+  return fail_after ? Unavailable() : grpc::Status::OK;
+}
+
+grpc::Status FakeService::Pause(grpc::ServerContext* context, const v1::PauseRequest* request,
+                                v1::PauseResponse* response) {
+  return ChangeState(context, "pause", request->job_id(), v1::PAUSED, response->mutable_job());
+}
+
+grpc::Status FakeService::Resume(grpc::ServerContext* context, const v1::ResumeRequest* request,
+                                 v1::ResumeResponse* response) {
+  return ChangeState(context, "resume", request->job_id(), v1::QUEUED, response->mutable_job());
+}
+
+grpc::Status FakeService::DeleteJob(grpc::ServerContext* context, const v1::DeleteJobRequest* request,
+                                    v1::DeleteJobResponse*) {
+  bool fail_after;
+  if (grpc::Status status = Enter(context, &fail_after); !status.ok()) return status;
+  MutexLock lock(&mutex_);
+  controls_.push_back("rm " + request->job_id());
+  const auto job = jobs_.find(request->job_id());
+  if (job == jobs_.end()) return {grpc::StatusCode::NOT_FOUND, "no job " + request->job_id()};
+  if (job->second.state() == v1::RUNNING) {
+    return {grpc::StatusCode::FAILED_PRECONDITION, "job " + request->job_id() + " is RUNNING"};
+  }
+  jobs_.erase(job);
+  return fail_after ? Unavailable() : grpc::Status::OK;
+}
+
+grpc::Status FakeService::ListCheckpoints(grpc::ServerContext* context, const v1::ListCheckpointsRequest* request,
+                                          v1::ListCheckpointsResponse* response) {
+  bool fail_after;
+  if (grpc::Status status = Enter(context, &fail_after); !status.ok()) return status;
+  MutexLock lock(&mutex_);
+  const auto job = jobs_.find(request->job_id());
+  if (job == jobs_.end()) return {grpc::StatusCode::NOT_FOUND, "no job " + request->job_id()};
+  *response->mutable_checkpoints() = job->second.checkpoints();
+  return fail_after ? Unavailable() : grpc::Status::OK;
+}
+
 grpc::Status FakeService::StreamMetrics(grpc::ServerContext* context, const v1::StreamMetricsRequest* request,
                                         grpc::ServerWriter<v1::StreamMetricsResponse>* writer) {
   MutexLock lock(&mutex_);
@@ -177,14 +251,26 @@ grpc::Status FakeService::StreamMetrics(grpc::ServerContext* context, const v1::
   }
   const int end_after = std::exchange(end_after_, -1);
   size_t next = std::max<uint64_t>(request->from_sequence(), 1) - 1;
+  v1::StreamMetricsResponse response;
+  const std::vector<uint64_t> starts = epoch_starts_[id];
+  if (request->log_epoch() > 0 && request->log_epoch() <= starts.size()) {
+    const uint64_t first = starts[request->log_epoch() - 1];
+    if (first < next + 1) {
+      v1::MetricRecord* rewound = response.add_records();
+      rewound->set_sequence(first - 1);
+      rewound->mutable_rewound()->set_first_sequence(first);
+      rewound->mutable_rewound()->set_log_epoch(static_cast<uint32_t>(starts.size() + 1));
+      next = first - 1;
+    }
+  }
   int sent = 0;
   while (true) {
-    if (sent == break_after) return Unavailable();
+    if (sent == break_after) return break_status_;
     if (sent == end_after) return grpc::Status::OK;
     if (next >= logs_[id].size() && !logs_[id].empty() && logs_[id].back().has_terminal()) return grpc::Status::OK;
     while (next >= logs_[id].size() && !shutdown_ && !context->IsCancelled()) changed_.WaitUntil(&mutex_, Soon());
     if (shutdown_ || context->IsCancelled()) return Unavailable();
-    v1::StreamMetricsResponse response;
+    response.set_log_epoch(static_cast<uint32_t>(starts.size() + 1));
     while (next < logs_[id].size() && response.records_size() < batch_size_ && sent != break_after &&
            sent != end_after) {
       *response.add_records() = logs_[id][next++];
@@ -193,6 +279,7 @@ grpc::Status FakeService::StreamMetrics(grpc::ServerContext* context, const v1::
     const bool last = response.records(response.records_size() - 1).has_terminal();
     mutex_.Unlock();
     const bool written = writer->Write(response);
+    response.Clear();
     mutex_.Lock();
     if (last || !written) return grpc::Status::OK;
   }
@@ -255,6 +342,8 @@ grpc::Status FakeService::GetServerInfo(grpc::ServerContext* context, const v1::
     device->set_name("Test CPU");
     device->set_kind("cpu avx2");
   }
+  MutexLock lock(&mutex_);
+  response->mutable_devices(0)->set_unhealthy(unhealthy_);
   return grpc::Status::OK;
 }
 

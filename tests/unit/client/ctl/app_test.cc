@@ -3,8 +3,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
-#include <atomic>
+#include <cstdio>
+#include <fstream>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -20,8 +22,7 @@
 #include "client/ctl/exit_code.h"
 #include "client/ctl/job_view.h"
 #include "client/ctl/text.h"
-#include "tests/unit/client/ctl/fake_terminal.h"
-#include "tests/unit/client/fake_server.h"
+#include "tests/unit/client/ctl/app_fixture.h"
 
 namespace lenet::ctl {
 namespace {
@@ -30,101 +31,6 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
-
-class AppTest : public testing::Test {
- protected:
-  int Run(const std::string& text, Output* output) {
-    std::vector<std::string> arguments = absl::StrSplit(text, ' ', absl::SkipEmpty());
-    return RunApp(arguments, server_->address(), &cancelled_, output);
-  }
-
-  static v1::Job NewJob(const std::string& id, v1::JobState state) {
-    v1::Job job;
-    job.set_id(id);
-    job.set_state(state);
-    job.mutable_spec()->set_dataset("mnist");
-    job.mutable_created_at()->set_seconds(1'700'000'000);
-    return job;
-  }
-
-  static v1::Job ResolvedJob(const std::string& id, int64_t total_steps) {
-    v1::Job job = NewJob(id, v1::RUNNING);
-    v1::ResolvedSpec* resolved = job.mutable_resolved();
-    resolved->set_net("lenet");
-    resolved->set_backend("cpu");
-    resolved->add_device_ids(0);
-    resolved->add_device_ids(1);
-    resolved->set_ranks(2);
-    resolved->set_batch_size(8);
-    resolved->set_global_batch_size(16);
-    resolved->set_learning_rate(0.1);
-    resolved->set_steps_per_epoch(5);
-    resolved->set_total_steps(total_steps);
-    resolved->set_seed(1);
-    return job;
-  }
-
-  // The log of a job of ten steps in two epochs, but for its last record.
-  void AppendLog(const std::string& id) {
-    service_.Append(id, StateRecord(v1::JOB_STATE_UNSPECIFIED, v1::QUEUED));
-    service_.Append(id, StateRecord(v1::QUEUED, v1::STARTING));
-    service_.Append(id, StateRecord(v1::STARTING, v1::RUNNING));
-    for (int step = 1; step <= 10; ++step) {
-      service_.Append(id, StepRecord(step, {2.5f - 0.1f * static_cast<float>(step), 2.25f}));
-      if (step % 5 != 0) continue;
-      v1::MetricRecord epoch;
-      epoch.mutable_epoch_summary()->set_epoch(step / 5);
-      epoch.mutable_epoch_summary()->set_mean_loss(2.25);
-      epoch.mutable_epoch_summary()->set_images_per_second(41234.4);
-      epoch.mutable_epoch_summary()->set_seconds(1.5);
-      epoch.mutable_epoch_summary()->set_learning_rate(0.05);
-      service_.Append(id, epoch);
-      v1::MetricRecord evaluation;
-      evaluation.mutable_evaluation()->set_step(step);
-      evaluation.mutable_evaluation()->set_count(10000);
-      evaluation.mutable_evaluation()->set_correct(9892);
-      evaluation.mutable_evaluation()->set_accuracy(0.9892);
-      evaluation.mutable_evaluation()->set_mean_loss(0.034);
-      service_.Append(id, evaluation);
-    }
-    v1::MetricRecord saved;
-    saved.mutable_checkpoint_saved()->set_step(10);
-    saved.mutable_checkpoint_saved()->set_path("/var/a\n");
-    saved.mutable_checkpoint_saved()->set_bytes(355000);
-    service_.Append(id, saved);
-    v1::MetricRecord warning;
-    warning.mutable_warning()->set_message("the disk is\x1b[5m nearly full");
-    service_.Append(id, warning);
-  }
-
-  void AppendEnd(const std::string& id, v1::JobState state) {
-    v1::MetricRecord terminal = TerminalRecord(state, 10);
-    terminal.mutable_terminal()->mutable_evaluation()->set_accuracy(0.9892);
-    if (state == v1::FAILED) {
-      v1::Failure* failure = terminal.mutable_terminal()->mutable_failure();
-      failure->set_rank(1);
-      failure->set_step(10);
-      failure->set_phase("step");
-      failure->set_code("INTERNAL");
-      failure->set_message("cudnnConvolutionForward on device 1: launch failed");
-    }
-    service_.Append(id, terminal);
-  }
-
-  std::vector<nlohmann::json> JsonLines(const std::string& text) {
-    std::vector<nlohmann::json> lines;
-    for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
-      lines.push_back(nlohmann::json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false));
-      EXPECT_TRUE(lines.back().is_object()) << line;
-    }
-    return lines;
-  }
-
-  FakeService service_;
-  std::unique_ptr<FakeServer> server_ = std::make_unique<FakeServer>(&service_);
-  std::atomic<bool> cancelled_{false};
-  FakeFile file_;
-};
 
 TEST_F(AppTest, WatchInAPipePrintsOneLineAFact) {
   service_.PutJob(ResolvedJob("a", 10));
@@ -348,6 +254,135 @@ TEST_F(AppTest, WatchFromBeyondTheEndTellsHowTheJobEnded) {
   }
 }
 
+TEST_F(AppTest, APausedJobIsFollowedOnThroughItsNextAttempt) {
+  service_.PutJob(ResolvedJob("a", 10));
+  service_.Append("a", StateRecord(v1::STARTING, v1::RUNNING));
+  service_.Append("a", StepRecord(1, {2.0f, 2.0f}));
+  v1::MetricRecord paused = StateRecord(v1::RUNNING, v1::PAUSED);
+  paused.mutable_state_change()->set_reason("paused on request; goes on from step 1");
+  service_.Append("a", paused);
+  // As a server that is restarted does meanwhile.
+  service_.BreakStreamsAfter({3});
+  service_.Append("a", StateRecord(v1::PAUSED, v1::QUEUED));
+  v1::MetricRecord step = StepRecord(2, {1.5f, 1.5f});
+  step.set_attempt(2);
+  service_.Append("a", step);
+  service_.Append("a", TerminalRecord(v1::SUCCEEDED, 10));
+  EXPECT_EQ(Run("watch a", &file_), kSuccess) << file_.err;
+  EXPECT_THAT(file_.out, EndsWith("job a: running\n"
+                                  "step 1 rank 0 loss 2.0000\nstep 1 rank 1 loss 2.0000\n"
+                                  "job a: paused: paused on request; goes on from step 1\n"
+                                  "job a: queued\n"
+                                  "step 2 rank 0 loss 1.5000\nstep 2 rank 1 loss 1.5000\n"
+                                  "job a: succeeded after 10 steps\n"));
+}
+
+TEST_F(AppTest, AJobThatEndsEarlySaysWhy) {
+  service_.PutJob(ResolvedJob("a", 10));
+  v1::MetricRecord terminal = TerminalRecord(v1::SUCCEEDED, 5);
+  terminal.mutable_terminal()->set_reason("accuracy 0.9 reached, at step 5");
+  service_.Append("a", terminal);
+  EXPECT_EQ(Run("watch a", &file_), kSuccess);
+  EXPECT_THAT(file_.out, EndsWith("job a: succeeded after 5 steps: accuracy 0.9 reached, at step 5\n"));
+}
+
+TEST_F(AppTest, WatchTellsWhichRecordsWereLost) {
+  for (const bool json : {false, true}) {
+    const std::string id = json ? "json" : "text";
+    service_.PutJob(ResolvedJob(id, 10));
+    for (int step = 1; step <= 5; ++step) service_.Append(id, StepRecord(step, {2.0f}));
+    service_.BreakStreamsAfter({5});
+    const size_t streams = service_.streams().size();
+    std::thread power([&] {
+      // The second one is asked for once all records of the first have been read.
+      while (service_.streams().size() < streams + 2) absl::SleepFor(absl::Milliseconds(1));
+      const int port = server_->port();
+      server_.reset();
+      service_.Rewind(id, 4);
+      service_.Append(id, StepRecord(4, {1.0f}));
+      service_.Append(id, TerminalRecord(v1::SUCCEEDED, 4));
+      server_ = std::make_unique<FakeServer>(&service_, port);
+    });
+    FakeFile file;
+    EXPECT_EQ(Run(absl::StrCat("watch ", id, json ? " --json" : ""), &file), kSuccess) << file.err;
+    power.join();
+    if (json) {
+      const std::vector<nlohmann::json> lines = JsonLines(file.out);
+      ASSERT_EQ(lines.size(), 8u);
+      EXPECT_EQ(lines[5]["sequence"], "3");
+      EXPECT_EQ(lines[5]["rewound"]["first_sequence"], "4");
+      EXPECT_EQ(lines[6]["sequence"], "4");
+      EXPECT_EQ(lines[6]["step_losses"]["losses"][0], 1.0);
+    } else {
+      EXPECT_THAT(file.out, EndsWith("step 5 rank 0 loss 2.0000\n"
+                                     "records 4 to 5 were lost when the server's power failed; others follow in their "
+                                     "place\n"
+                                     "step 4 rank 0 loss 1.0000\n"
+                                     "job text: succeeded after 4 steps\n"));
+    }
+    ASSERT_EQ(service_.streams().back().log_epoch(), 1u);
+  }
+}
+
+TEST_F(AppTest, AnOutageIsToldOnceAndCanBeTheEnd) {
+  for (const char* command : {"watch a", "watch a --json"}) {
+    service_.PutJob(ResolvedJob("a", 10));
+    service_.RemoveLog("a");
+    service_.Append("a", StepRecord(1, {2.0f}));
+    service_.Append("a", StepRecord(2, {2.0f}));
+    service_.Append("a", TerminalRecord(v1::SUCCEEDED, 2));
+    // Pauses of 50, 100 and 200 ms, so that it is seen.
+    service_.BreakStreamsAfter({1, 0, 0});
+    FakeFile file;
+    EXPECT_EQ(Run(command, &file), kSuccess);
+    EXPECT_EQ(file.err, "connection lost, reconnecting: draining\nconnected again\n") << command;
+    service_.BreakStreamsAfter({1});
+    FakeFile none;
+    EXPECT_EQ(Run(absl::StrCat(command, " --reconnect 0"), &none), kUnreachable);
+    EXPECT_EQ(none.err,
+              absl::StrCat("lenetctl: server ", server_->address(), " is not available: draining (UNAVAILABLE)\n"));
+  }
+}
+
+TEST_F(AppTest, ResumeFromTakesTheSourcesSpecAndPutsTheFlagsOverIt) {
+  v1::Job source = ResolvedJob("s", 10);
+  source.set_state(v1::SUCCEEDED);
+  source.mutable_spec()->set_dataset("kmnist");
+  source.mutable_spec()->set_epochs(5);
+  source.mutable_spec()->set_batch_size(32);
+  source.mutable_spec()->set_seed(9);
+  source.mutable_spec()->mutable_optimizer()->set_kind(v1::Optimizer::ADAM);
+  service_.PutJob(source);
+  EXPECT_EQ(Run("submit --detach --resume-from s@1404 --max-steps 3000 --name more", &file_), kSuccess) << file_.err;
+  ASSERT_EQ(service_.starts().size(), 1u);
+  const v1::StartRequest start = service_.starts()[0];
+  EXPECT_EQ(start.name(), "more");
+  EXPECT_EQ(start.resume_from().job_id(), "s");
+  EXPECT_EQ(start.resume_from().step(), 1404);
+  v1::TrainingSpec expected = source.spec();
+  expected.clear_epochs();
+  expected.set_max_steps(3000);
+  EXPECT_EQ(start.spec().SerializeAsString(), expected.SerializeAsString());
+  FakeFile newest;
+  EXPECT_EQ(Run("submit --detach --resume-from s", &newest), kSuccess) << newest.err;
+  EXPECT_FALSE(service_.starts().back().resume_from().has_step());
+  EXPECT_EQ(service_.starts().back().spec().SerializeAsString(), source.spec().SerializeAsString());
+  FakeFile unknown;
+  EXPECT_EQ(Run("submit --detach --resume-from x", &unknown), kError);
+  EXPECT_THAT(unknown.err, HasSubstr("no job x (NOT_FOUND)"));
+  EXPECT_EQ(service_.starts().size(), 2u);
+}
+
+TEST_F(AppTest, WeightsTravelWithTheRequest) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/lenetctl-weights-", getpid());
+  const std::string bytes("\x08\0\0\0\0\0\0\0{}      ", 16);
+  std::ofstream(path, std::ios::binary) << bytes;
+  EXPECT_EQ(Run(absl::StrCat("submit --detach --dataset mnist --weights ", path), &file_), kSuccess) << file_.err;
+  std::remove(path.c_str());
+  ASSERT_EQ(service_.starts().size(), 1u);
+  EXPECT_EQ(service_.starts()[0].initial_weights(), bytes);
+}
+
 TEST_F(AppTest, AFullDiskIsAnError) {
   service_.PutJob(ResolvedJob("a", 10));
   AppendLog("a");
@@ -364,135 +399,6 @@ TEST_F(AppTest, HelpAndVersionThatCannotBeWrittenAreErrors) {
     EXPECT_EQ(Run(text, &full), kError) << text;
     EXPECT_THAT(full.err, HasSubstr("standard output")) << text;
   }
-}
-
-TEST_F(AppTest, List) {
-  v1::Job job = ResolvedJob("a", 10);
-  job.set_name("first");
-  job.mutable_progress()->set_step(7);
-  job.mutable_progress()->set_epoch(1);
-  job.mutable_progress()->set_loss(0.5);
-  service_.PutJob(job);
-  service_.PutJob(NewJob("b", v1::QUEUED));
-  EXPECT_EQ(Run("list", &file_), kSuccess);
-  const std::vector<std::string> lines = absl::StrSplit(file_.out, '\n');
-  ASSERT_EQ(lines.size(), 4u);
-  EXPECT_THAT(lines[0],
-              StartsWith("ID  NAME   STATE    DATASET  NET    RANKS  EPOCH  STEP    LOSS  ACCURACY  CREATED"));
-  EXPECT_THAT(lines[1],
-              StartsWith("a   first  running  mnist    lenet      2    1/2  7/10  0.5000         -  2023-11-1"));
-  EXPECT_THAT(lines[2],
-              StartsWith("b   -      queued   mnist    lenet      -      -     -       -         -  2023-11-1"));
-  FakeFile json;
-  EXPECT_EQ(Run("list --json --state queued", &json), kSuccess);
-  const std::vector<nlohmann::json> jobs = JsonLines(json.out);
-  ASSERT_EQ(jobs.size(), 1u);
-  EXPECT_EQ(jobs[0]["id"], "b");
-  FakeFile limited;
-  EXPECT_EQ(Run("list --limit 1", &limited), kSuccess);
-  EXPECT_THAT(limited.err, HasSubstr("--limit 0"));
-}
-
-TEST_F(AppTest, ShowAndStop) {
-  v1::Job job = ResolvedJob("a", 10);
-  job.add_weights_checksums(0xabcdef);
-  job.mutable_progress()->set_step(7);
-  job.mutable_resolved()->set_clip_norm(0.1f);
-  v1::Optimizer* optimizer = job.mutable_resolved()->mutable_optimizer();
-  optimizer->set_kind(v1::Optimizer::SGD);
-  optimizer->set_momentum(0.9);
-  optimizer->set_nesterov(true);
-  job.mutable_resolved()->mutable_schedule()->set_kind(v1::Schedule::LINEAR);
-  job.mutable_resolved()->mutable_schedule()->set_warmup_fraction(0.2);
-  v1::Failure* failure = job.mutable_failure();
-  failure->set_rank(1);
-  failure->set_step(7);
-  failure->set_phase("step");
-  failure->set_code("INTERNAL");
-  failure->set_message("broken");
-  service_.PutJob(job);
-  EXPECT_EQ(Run("show a", &file_), kSuccess);
-  for (const char* text :
-       {"id:             a\n", "state:          running\n", "weights:        0000000000abcdef\n",
-        "optimizer:      sgd, momentum 0.9, nesterov\n", "schedule:       linear, warm-up 0.2\n",
-        "clip norm:      0.1\n", "net:            lenet\n", "backend:        cpu\n", "step:           7/10\n",
-        "failure:        rank 1 after step 7, in step: INTERNAL: broken\n"}) {
-    EXPECT_THAT(file_.out, HasSubstr(text));
-  }
-  FakeFile json;
-  EXPECT_EQ(Run("show a --json", &json), kSuccess);
-  EXPECT_EQ(JsonLines(json.out)[0]["weights_checksums"][0], "11259375");
-  EXPECT_EQ(Run("show x", &file_), kError);
-
-  FakeFile stop;
-  EXPECT_EQ(Run("stop a", &stop), kSuccess);
-  EXPECT_EQ(stop.out, "job a: stopped at step 7\n");
-  EXPECT_EQ(Run("stop a --abort --wait --json", &json), kSuccess);
-  EXPECT_EQ(JsonLines(json.out)[1]["state"], "STOPPED");
-  ASSERT_EQ(service_.stops().size(), 2u);
-  EXPECT_EQ(service_.stops()[0].mode(), v1::StopRequest::CHECKPOINT);
-  EXPECT_EQ(service_.stops()[1].mode(), v1::StopRequest::ABORT);
-  EXPECT_TRUE(service_.stops()[1].wait());
-  EXPECT_EQ(Run("stop x", &file_), kError);
-}
-
-TEST_F(AppTest, ShowSaysOptimizerAndScheduleAsPeopleDo) {
-  v1::Job job = ResolvedJob("a", 10);
-  v1::ResolvedSpec* resolved = job.mutable_resolved();
-  resolved->set_backend("");
-  resolved->clear_device_ids();
-  resolved->mutable_optimizer()->set_kind(v1::Optimizer::ADAMW);
-  resolved->mutable_optimizer()->set_beta1(0.9);
-  resolved->mutable_optimizer()->set_beta2(0.99999);
-  resolved->mutable_optimizer()->set_epsilon(1e-8);
-  resolved->mutable_optimizer()->set_weight_decay(0.01);
-  resolved->mutable_schedule()->set_kind(v1::Schedule::ONE_CYCLE);
-  resolved->mutable_schedule()->set_peak_fraction(0.3);
-  resolved->mutable_schedule()->set_initial_divisor(25);
-  resolved->mutable_schedule()->set_final_divisor(1e4);
-  service_.PutJob(job);
-  EXPECT_EQ(Run("show a", &file_), kSuccess);
-  for (const char* text : {"optimizer:      adamw, beta1 0.9, beta2 0.99999, epsilon 1e-08, weight decay 0.01\n",
-                           "schedule:       one-cycle, peak fraction 0.3, initial divisor 25, final divisor 10000\n",
-                           "clip norm:      none\n", "ranks:          2\n"}) {
-    EXPECT_THAT(file_.out, HasSubstr(text));
-  }
-  EXPECT_THAT(file_.out, Not(HasSubstr("backend")));
-
-  resolved->mutable_optimizer()->Clear();
-  resolved->mutable_optimizer()->set_kind(v1::Optimizer::SGD);
-  resolved->mutable_optimizer()->set_momentum(0);
-  resolved->mutable_optimizer()->set_nesterov(false);
-  resolved->mutable_schedule()->Clear();
-  resolved->mutable_schedule()->set_kind(v1::Schedule::STEP);
-  resolved->mutable_schedule()->set_gamma(0.5);
-  resolved->mutable_schedule()->set_step_epochs(3);
-  service_.PutJob(job);
-  FakeFile step;
-  EXPECT_EQ(Run("show a", &step), kSuccess);
-  EXPECT_THAT(step.out, HasSubstr("optimizer:      sgd, momentum 0\n"));
-  EXPECT_THAT(step.out, HasSubstr("schedule:       step, gamma 0.5, step epochs 3\n"));
-}
-
-TEST_F(AppTest, InfoAndDatasets) {
-  service_.AddDataset("mnist", true);
-  service_.AddDataset("web", false);
-  EXPECT_EQ(Run("info", &file_), kSuccess);
-  EXPECT_THAT(file_.out, HasSubstr("version:  1.2.3\n"));
-  EXPECT_THAT(file_.out, HasSubstr("backend:  cpu: no CUDA driver\n"));
-  EXPECT_THAT(file_.out, HasSubstr("DEVICE  NAME      KIND      MEMORY  JOB\n     0  Test CPU  cpu avx2       -  -\n"));
-  FakeFile json;
-  EXPECT_EQ(Run("info --json", &json), kSuccess);
-  EXPECT_EQ(JsonLines(json.out)[0]["devices"].size(), 2u);
-
-  FakeFile datasets;
-  EXPECT_EQ(Run("datasets", &datasets), kSuccess);
-  EXPECT_THAT(datasets.out, HasSubstr("mnist  0x0x0"));
-  EXPECT_THAT(datasets.out, HasSubstr("web    -"));
-  EXPECT_THAT(datasets.out, HasSubstr("not usable: train-images-idx3-ubyte: not an IDX file"));
-  EXPECT_EQ(Run("datasets --json", &json), kSuccess);
-  EXPECT_EQ(JsonLines(json.out)[2]["name"], "web");
-  EXPECT_EQ(JsonLines(json.out)[2]["valid"], false);
 }
 
 TEST(StepIntervalTest, IsRoundAndGivesAboutFiftySteps) {

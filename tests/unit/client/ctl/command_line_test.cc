@@ -4,6 +4,7 @@
 #include <google/protobuf/util/message_differencer.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -39,12 +40,19 @@ Parsed Parse(const std::string& text, const std::string& server = "") {
 v1::TrainingSpec Spec(const std::string& flags) {
   const Parsed parsed = Parse("submit " + flags);
   EXPECT_EQ(parsed.code, std::nullopt) << flags << ": " << parsed.output.err;
-  return parsed.line.start.spec();
+  v1::TrainingSpec spec;
+  parsed.line.spec.ApplyTo(&spec);
+  return spec;
+}
+
+v1::TrainingSpec FromText(const std::string& text) {
+  v1::TrainingSpec spec;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &spec)) << text;
+  return spec;
 }
 
 void ExpectSpec(const std::string& flags, const std::string& text) {
-  v1::TrainingSpec expected;
-  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &expected)) << text;
+  const v1::TrainingSpec expected = FromText(text);
   std::string differences;
   google::protobuf::util::MessageDifferencer differencer;
   differencer.ReportDifferencesToString(&differences);
@@ -80,6 +88,43 @@ TEST(SpecFlagsTest, EveryFieldHasAFlag) {
   ExpectSpec("--batch-size 32 --max-steps 1099511627776 --evaluate-every 0",
              "batch_size: 32 max_steps: 1099511627776 evaluate_every_epochs: 0");
   ExpectSpec("--global-batch-size 128", "global_batch_size: 128");
+  ExpectSpec("--max-duration 0.5 --target-accuracy 0.99 --patience 3",
+             "max_duration: 0.5 target_accuracy: 0.99 patience: 3");
+  ExpectSpec("--checkpoint-epochs 1 --checkpoint-steps 1099511627776 --checkpoint-seconds 2.5",
+             "checkpoints { every_epochs: 1 every_steps: 1099511627776 every_seconds: 2.5 }");
+  ExpectSpec("--keep-checkpoints 5 --no-keep-best", "checkpoints { keep_last: 5 keep_best: false }");
+  ExpectSpec("--keep-best", "checkpoints { keep_best: true }");
+  ExpectSpec("--checkpoint-seconds 0", "checkpoints {}");
+  ExpectSpec("--priority -7 --preemptible", "priority: -7 preemptible: true");
+}
+
+// As for a job that goes on from another one.
+TEST(SpecFlagsTest, FlagsTakeThePlaceOfWhatASpecSays) {
+  const std::vector<std::array<std::string, 3>> cases = {
+      {"dataset: 'mnist' epochs: 5 seed: 2", "", "dataset: 'mnist' epochs: 5 seed: 2"},
+      {"dataset: 'mnist' epochs: 5", "--epochs 10", "dataset: 'mnist' epochs: 10"},
+      {"epochs: 5", "--max-steps 100", "max_steps: 100"},
+      {"max_steps: 100", "--epochs 5", "epochs: 5"},
+      // The server says what is wrong with it.
+      {"max_steps: 100", "--epochs 5 --max-steps 7", "epochs: 5 max_steps: 7"},
+      {"batch_size: 64", "--global-batch-size 128", "global_batch_size: 128"},
+      {"global_batch_size: 128", "--batch-size 64", "batch_size: 64"},
+      {"ranks: 2 device_ids: [0, 1]", "--ranks 1", "ranks: 1"},
+      {"ranks: 2", "--devices 0,1,2", "device_ids: [0, 1, 2]"},
+      {"device_ids: [0, 1]", "--devices 3", "device_ids: [3]"},
+      {"priority: 5 preemptible: true patience: 3 max_duration: 9",
+       "--priority 0 --no-preemptible --patience 0 --max-duration 0", ""},
+      {"optimizer { kind: SGD momentum: 0.9 }", "--weight-decay 0", "optimizer { kind: SGD momentum: 0.9 }"},
+      {"checkpoints { every_steps: 10 keep_best: false }", "--checkpoint-steps 0 --checkpoint-epochs 1 --keep-best",
+       "checkpoints { every_epochs: 1 keep_best: true }"},
+  };
+  for (const auto& [before, flags, after] : cases) {
+    v1::TrainingSpec spec = FromText(before);
+    const Parsed parsed = Parse("submit " + flags);
+    ASSERT_EQ(parsed.code, std::nullopt) << flags << ": " << parsed.output.err;
+    parsed.line.spec.ApplyTo(&spec);
+    EXPECT_EQ(spec.DebugString(), FromText(after).DebugString()) << before << " " << flags;
+  }
 }
 
 TEST(SpecFlagsTest, NumbersAreDecimal) {
@@ -104,7 +149,8 @@ TEST(SpecFlagsTest, ValuesOutOfBoundsReachTheServer) {
 TEST(CommandLineTest, WhatIsWrongIsAUsageErrorThatNamesIt) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"", "a command is needed"},
-      {"frobnicate --epochs 1", "there is no command \"frobnicate\"; there are submit, watch, list, show, stop, "},
+      {"frobnicate --epochs 1",
+       "there is no command \"frobnicate\"; there are submit, watch, stop, pause, resume, rm, list, "},
       {"submit --frobnicate", "--frobnicate"},
       {"submit extra more", "unexpected: extra more\nSee lenetctl submit --help."},
       {"submit --epochs", "--epochs"},
@@ -142,7 +188,22 @@ TEST(CommandLineTest, WhatIsWrongIsAUsageErrorThatNamesIt) {
       {"submit --devices 0,", "\"\""},
       {"submit --devices 0,a", "\"a\""},
       {"submit --every 0", "--every: \"0\" is not a whole number from 1 to 2147483647"},
-      {"submit --reconnect-timeout -1", "--reconnect-timeout"},
+      {"submit --reconnect -1", "--reconnect: \"-1\" is not a time of at least 0 seconds"},
+      {"submit --reconnect inf", "--reconnect"},
+      {"submit --checkpoint-epochs x", "--checkpoint-epochs: \"x\""},
+      {"submit --keep-checkpoints 2147483648", "--keep-checkpoints"},
+      {"submit --no-keep-best=x", "--no-keep-best takes no value"},
+      {"submit --keep-best --no-keep-best", "--keep-best"},
+      {"submit --preemptible --no-preemptible", "--preemptible"},
+      {"submit --resume-from @5", "--resume-from: \"@5\" is not JOB or JOB@STEP"},
+      {"submit --resume-from a@b", "--resume-from: \"b\" is not a whole number"},
+      {"submit --weights /", "--weights: cannot read \"/\": Is a directory"},
+      {"submit --weights / --resume-from a", "--weights"},
+      {"pause", "ID is required"},
+      {"rm", "ID is required"},
+      {"checkpoints", "ID is required"},
+      {"checkpoints a b", "b"},
+      {"resume a --now", "--now"},
       {"watch", "ID"},
       {"watch a b", "b"},
       {"watch a --kinds loss", "step-losses"},
@@ -218,12 +279,26 @@ TEST(CommandLineTest, AnEmptyValueIsAUsageErrorThatNamesItsFlag) {
         "--name",
         "--request-id",
         "--every",
-        "--reconnect-timeout",
+        "--max-duration",
+        "--target-accuracy",
+        "--patience",
+        "--checkpoint-epochs",
+        "--checkpoint-steps",
+        "--checkpoint-seconds",
+        "--keep-checkpoints",
+        "--priority",
+        "--resume-from",
+        "--weights",
+        "--reconnect",
         "--server",
         "--timeout"}},
       {"watch", {"ID", "--from", "--ranks", "--kinds"}},
       {"list", {"--state", "--limit"}},
       {"show", {"ID"}},
+      {"pause", {"ID"}},
+      {"resume", {"ID"}},
+      {"rm", {"ID"}},
+      {"checkpoints", {"ID"}},
       {"stop", {"ID"}}};
   for (const auto& [command, names] : flags) {
     for (const std::string& name : names) {
@@ -258,8 +333,9 @@ TEST(CommandLineTest, HelpPutsFlagsIntoTheGroupsWhoseDefaultsTheyChange) {
 }
 
 TEST(CommandLineTest, HelpAndVersionSucceed) {
-  for (const char* text : {"--help", "submit --help", "watch -h", "list --help", "show --help", "stop --help",
-                           "info --help", "datasets --help"}) {
+  for (const char* text :
+       {"--help", "submit --help", "watch -h", "list --help", "show --help", "stop --help", "pause --help",
+        "resume --help", "rm --help", "checkpoints --help", "info --help", "datasets --help"}) {
     const Parsed parsed = Parse(text);
     EXPECT_EQ(parsed.code, std::optional<int>(kSuccess)) << text;
     EXPECT_THAT(parsed.output.out, HasSubstr("Exit codes: 0 success")) << text;
@@ -294,13 +370,19 @@ TEST(CommandLineTest, CommonFlagsStandBeforeOrBehindTheCommand) {
 }
 
 TEST(CommandLineTest, Submit) {
-  const Parsed parsed = Parse("submit --name n --request-id r --detach --every 5 --reconnect-timeout 7");
+  const Parsed parsed = Parse("submit --name n --request-id r --detach --every 5 --reconnect 7");
   EXPECT_EQ(parsed.line.command, Command::kSubmit);
   EXPECT_EQ(parsed.line.start.name(), "n");
   EXPECT_EQ(parsed.line.start.request_id(), "r");
   EXPECT_TRUE(parsed.line.detach);
   EXPECT_EQ(parsed.line.stream.every_n_steps(), 5);
   EXPECT_EQ(parsed.line.client.reconnect_timeout, absl::Seconds(7));
+  EXPECT_EQ(Parse("watch a --reconnect 0").line.client.reconnect_timeout, absl::ZeroDuration());
+  EXPECT_EQ(Parse("watch a").line.client.reconnect_timeout, absl::Seconds(60));
+  EXPECT_EQ(parsed.line.start.start_from_case(), v1::StartRequest::START_FROM_NOT_SET);
+  const v1::ResumeFrom from = Parse("submit --resume-from abc@7").line.start.resume_from();
+  EXPECT_EQ(from.job_id(), "abc");
+  EXPECT_EQ(from.step(), 7);
 }
 
 TEST(CommandLineTest, Watch) {
@@ -327,6 +409,20 @@ TEST(CommandLineTest, ListStopShow) {
   EXPECT_TRUE(parsed.line.wait);
   EXPECT_EQ(Parse("show a").line.command, Command::kShow);
   EXPECT_EQ(Parse("datasets").line.command, Command::kDatasets);
+  parsed = Parse("checkpoints a");
+  EXPECT_EQ(parsed.line.command, Command::kCheckpoints);
+  EXPECT_EQ(parsed.line.job_id, "a");
+}
+
+TEST(CommandLineTest, CommandsOfSeveralJobs) {
+  for (const auto& [name, command] : std::vector<std::pair<std::string, Command>>{
+           {"pause", Command::kPause}, {"resume", Command::kResume}, {"rm", Command::kRemove}}) {
+    const Parsed parsed = Parse(name + " a --json b c");
+    EXPECT_EQ(parsed.code, std::nullopt) << parsed.output.err;
+    EXPECT_EQ(parsed.line.command, command);
+    EXPECT_TRUE(parsed.line.json);
+    EXPECT_THAT(parsed.line.job_ids, ElementsAre("a", "b", "c"));
+  }
 }
 
 }  // namespace

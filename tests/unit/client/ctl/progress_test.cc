@@ -97,6 +97,51 @@ TEST(JobProgressTest, SpeedFollowsTheLastSecondsAndLeavesEvaluationsOut) {
   EXPECT_NEAR(progress.images_per_second(), 1280, 10);
 }
 
+TEST(JobProgressTest, AJobThatGoesOnFromAnotherHasNotDoneItsSteps) {
+  JobProgress progress;
+  v1::Job job = ResolvedJob(2, 100, 1000);
+  job.mutable_resumed_from()->set_step(500);
+  progress.SetJob(job);
+  v1::MetricRecord running = StateRecord(v1::STARTING, v1::RUNNING, 1000);
+  running.set_attempt(1);
+  progress.Add(running);
+  for (int step = 501; step <= 600; ++step) {
+    v1::MetricRecord record = StepRecord(step, {0.25f, 0.5f}, 1000 + (step - 500) * 0.01);
+    record.set_attempt(1);
+    progress.Add(record);
+  }
+  EXPECT_NEAR(progress.seconds_left(), 4, 0.01);
+}
+
+TEST(JobProgressTest, AJobThatWaitsOnceMoreHasNoKnownPlace) {
+  JobProgress progress;
+  v1::Job job = ResolvedJob(2, 100, 1000);
+  job.set_state(v1::QUEUED);
+  job.set_queue_position(3);
+  progress.SetJob(job);
+  progress.Add(StateRecord(v1::JOB_STATE_UNSPECIFIED, v1::QUEUED));
+  EXPECT_EQ(progress.queue_position(), 3);
+  progress.Add(StateRecord(v1::RUNNING, v1::PAUSED));
+  EXPECT_THAT(RenderProgress(progress, "", 79), ElementsAre("paused"));
+  progress.Add(StateRecord(v1::PAUSED, v1::QUEUED));
+  EXPECT_THAT(RenderProgress(progress, "", 79), ElementsAre("queued"));
+}
+
+TEST(JobProgressTest, LostRecordsLeaveNoTraceInTheSpeed) {
+  JobProgress progress = TwoRanks();
+  v1::MetricRecord rewound;
+  rewound.set_attempt(1);
+  rewound.mutable_rewound()->set_first_sequence(20);
+  progress.Add(rewound);
+  EXPECT_LT(progress.seconds_left(), 0);
+  for (int step = 201; step <= 300; ++step) {
+    progress.Add(StepRecord(step, {0.25f, 0.5f}, 2000 + (step - 200) * 0.01));
+  }
+  EXPECT_EQ(progress.step(), 300);
+  EXPECT_NEAR(progress.images_per_second(), 12800, 1);
+  EXPECT_NEAR(progress.seconds_left(), 7, 0.1);
+}
+
 TEST(JobProgressTest, AnotherAttemptStartsAnew) {
   JobProgress progress = TwoRanks();
   v1::MetricRecord record = StepRecord(301, {0.75f}, 2000);

@@ -87,6 +87,13 @@ TEST(TextTest, Times) {
   EXPECT_EQ(FormatSeconds(59.94), "59.9 s");
   EXPECT_EQ(FormatSeconds(59.96), "1:00");
   EXPECT_EQ(FormatSeconds(3723), "1:02:03");
+  EXPECT_EQ(FormatAge(absl::Seconds(-5)), "0 s");
+  EXPECT_EQ(FormatAge(absl::Seconds(59.9)), "59 s");
+  EXPECT_EQ(FormatAge(absl::Seconds(60)), "1 min");
+  EXPECT_EQ(FormatAge(absl::Seconds(3599)), "59 min");
+  EXPECT_EQ(FormatAge(absl::Hours(23.9)), "23 h");
+  EXPECT_EQ(FormatAge(absl::Hours(24)), "1 d");
+  EXPECT_EQ(FormatAge(absl::Hours(24 * 1500)), "1,500 d");
   EXPECT_EQ(FormatClock(0.4), "0:00");
   EXPECT_EQ(FormatClock(12), "0:12");
   EXPECT_EQ(FormatClock(185), "3:05");
@@ -132,6 +139,7 @@ TEST(TextTest, States) {
   EXPECT_TRUE(IsTerminal(v1::FAILED));
   EXPECT_TRUE(IsTerminal(v1::STOPPED));
   EXPECT_FALSE(IsTerminal(v1::STOPPING));
+  EXPECT_FALSE(IsTerminal(v1::PAUSED));
   EXPECT_FALSE(IsTerminal(v1::JOB_STATE_UNSPECIFIED));
 }
 
