@@ -47,6 +47,7 @@ class Quiet : public TrainObserver {
   void OnWarning(absl::string_view message) override {
     std::fprintf(stderr, "%.*s\n", static_cast<int>(message.size()), message.data());
   }
+  void OnRanksStuck(const std::string& message) override { std::fprintf(stderr, "%s\n", message.c_str()); }
   double images_per_second() const { return images_per_second_; }
 
  private:

@@ -14,7 +14,7 @@ from unittest import mock
 
 from harness import (JOB_STOPPED, PATIENCE, SUCCESS, UNREACHABLE, TestCase, program, records, step_losses, wait_until)
 
-LENETD_FAILURE, LENETD_USAGE, LENETD_BACKEND, LENETD_LISTEN = 1, 2, 3, 4
+LENETD_FAILURE, LENETD_USAGE, LENETD_BACKEND, LENETD_LISTEN, LENETD_STATE = 1, 2, 3, 4, 6
 
 
 class DaemonTest(TestCase):
@@ -25,33 +25,53 @@ class DaemonTest(TestCase):
 
 class ShutdownTest(DaemonTest):
 
-    def test_sigterm_ends_jobs_and_streams_in_order(self):
-        self.start_daemon()
-        running = self.endless_job("--ranks", 2)
-        queued = self.submit_detached()
+    def test_sigterm_saves_jobs_and_the_next_daemon_goes_on_with_them(self):
+        address = f"unix:{self.folder}/socket"
+        self.start_daemon(listen=address)
+        running = self.submit_detached("--epochs", 300, "--evaluate-every", 0, "--batch-size", 16, "--ranks", 2)
+        queued = self.submit_detached("--epochs", 2)
         watchers = {job: [self.follow("watch", job, "--json") for _ in range(2)] for job in (running, queued)}
         for watcher in watchers[running]:
             watcher.wait_for(lambda line: "step_losses" in json.loads(line))
-        for watcher in watchers[queued]:
-            watcher.wait_for(lambda line: "state_change" in json.loads(line))
         self.daemon.terminate()
         self.assertEqual(self.daemon.wait(), 0)
+        self.assertTrue(self.checkpoints(running))
+        self.start_daemon(listen=address)
+        self.assertEqual(self.show(queued)["state"], "QUEUED")
         for job, followers in watchers.items():
             results = [watcher.finish() for watcher in followers]
-            self.assertEqual(results[0], results[1])
-            self.assertEqual((results[0].code, results[0].err), (JOB_STOPPED, ""))
+            self.assertEqual([result.code for result in results], [SUCCESS, SUCCESS])
+            self.assertEqual(results[0].out, results[1].out)
             log = records(results[0].out)
             self.assert_whole(log)
-            self.assertEqual(log[-1]["terminal"]["state"], "STOPPED")
+            self.assertEqual(log, self.log(job))
             last = int(log[-1]["terminal"]["last_step"])
-            losses = step_losses(log)
-            if job == queued:
-                self.assertEqual((last, losses), (0, {}))
-            else:
-                self.assertEqual(set(losses), {(step, rank) for step in range(1, last + 1) for rank in (0, 1)})
-                saved = [record["checkpoint_saved"] for record in log if "checkpoint_saved" in record]
-                self.assertEqual(int(saved[-1]["step"]), last)
-                self.assertTrue(pathlib.Path(saved[-1]["path"]).is_file())
+            # None is made twice, as all were saved.
+            self.assertEqual(set(step_losses(log)), {(step, rank) for step in range(1, last + 1) for rank in (0, 1)})
+        self.assertEqual((self.show(running)["attempt"], self.show(queued)["attempt"]), (2, 1))
+
+    def test_a_second_signal_ends_it_at_once_and_loses_nothing(self):
+        address = f"unix:{self.folder}/socket"
+        self.start_daemon(listen=address)
+        job = self.submit_detached("--epochs", 300, "--evaluate-every", 0, "--batch-size", 16)
+        wait_until(lambda: self.step_of(job) > 0, "the job makes steps")
+        self.daemon.terminate()
+        self.daemon.process.send_signal(signal.SIGTERM)
+        self.assertEqual(self.daemon.wait(), 0)
+        self.start_daemon(listen=address)
+        watched = self.lenetctl("watch", job, "--json")
+        self.assertEqual(watched.code, SUCCESS)
+        self.assert_whole(records(watched.out))
+
+    def test_running_jobs_fail_after_a_kill_if_they_are_not_to_go_on(self):
+        address = f"unix:{self.folder}/socket"
+        self.start_daemon(listen=address)
+        job = self.endless_job()
+        self.daemon.kill()
+        self.start_daemon("--on-restart", "fail", listen=address)
+        shown = self.show(job)
+        self.assertEqual((shown["state"], shown["failure"]["phase"]), ("FAILED", "restart"))
+        self.assert_serves()
 
     def test_an_idle_daemon_ends_at_once(self):
         for signal_number in (signal.SIGTERM, signal.SIGINT):
@@ -70,7 +90,7 @@ class ShutdownTest(DaemonTest):
     def test_a_watcher_whose_server_is_gone_gives_up(self):
         self.start_daemon()
         job = self.endless_job()
-        watcher = self.follow("watch", job, "--json", "--reconnect-timeout", 1)
+        watcher = self.follow("watch", job, "--json", "--reconnect", 1)
         watcher.wait_for(lambda line: "step_losses" in json.loads(line))
         self.daemon.kill()
         result = watcher.finish()
@@ -82,11 +102,20 @@ class ShutdownTest(DaemonTest):
 class StartTest(DaemonTest):
 
     def run_lenetd(self, *arguments):
-        return subprocess.run([program("LENETD"), "--data-dir", self.data_dir, "--state-dir", self.folder / "state2",
-                               *arguments], capture_output=True, text=True, timeout=PATIENCE)
+        return subprocess.run([program("LENETD"), "--data-dir", self.data_dir, *arguments,
+                               *([] if "--state-dir" in arguments else ["--state-dir", self.folder / "state2"])], capture_output=True, text=True, timeout=PATIENCE)
 
     def second_daemon(self, address):
         return self.run_lenetd("--listen", address, "--backend", "cpu", "--plugin-dir", program("LENET_PLUGINS"))
+
+    def test_the_second_daemon_on_a_state_folder_is_refused(self):
+        self.start_daemon()
+        before = sorted(path.name for path in self.daemon.state_dir.iterdir())
+        second = self.run_lenetd("--listen", "127.0.0.1:0", "--state-dir", self.daemon.state_dir)
+        self.assertEqual(second.returncode, LENETD_STATE, second.stderr)
+        self.assertIn(str(self.daemon.state_dir), second.stderr)
+        self.assertEqual(sorted(path.name for path in self.daemon.state_dir.iterdir()), before)
+        self.assert_serves()
 
     def test_the_second_daemon_on_a_port_is_refused(self):
         self.start_daemon()

@@ -1,10 +1,16 @@
-"""Many jobs in one daemon."""
+"""Many jobs in one daemon.
+
+LENET_JOBS says how many.
+"""
+import time
 import unittest
 
+from api_harness import ApiTestCase, size
 from harness import TestCase, wait_until
 
 WARM_UP_JOBS = 10
 JOBS = 50
+TINY_JOBS = size("LENET_JOBS", 300)
 # Measured: 2 to 9 MB, some 30 kB a job that is kept and the rest the heaps of threads that first work late. A job that
 # left its data or its buffers behind would make 20 MB and more.
 MAX_GROWTH = 14 << 20
@@ -32,6 +38,40 @@ class EnduranceTest(TestCase):
               f"{JOBS - WARM_UP_JOBS} jobs later {growth >> 10} kB more")
         self.assertLess(growth, MAX_GROWTH)
         self.assertEqual(len(self.must("list", "--json", "--state", "succeeded").splitlines()), JOBS)
+
+
+class TinyJobsTest(ApiTestCase):
+
+    def test_one_step_jobs_end_with_their_terminal_record_and_leave_nothing(self):
+        self.restart()
+        spec = self.specs.TrainingSpec(dataset="small", ranks=2, batch_size=16, max_steps=1)
+        usage = None
+        for i in range(TINY_JOBS):
+            log = self.stored_log(self.start(spec))
+            self.assertEqual([record.sequence for record in log], list(range(1, len(log) + 1)))
+            self.assertEqual([record.HasField("terminal") for record in log], [False] * (len(log) - 1) + [True])
+            if i == 49:
+                usage = self.daemon.proc_status()
+        memory, threads, files = self.daemon.proc_status()
+        growth = memory - usage[0]
+        print(f"{TINY_JOBS - 50} one-step jobs after the first 50: {growth >> 10} kB, {threads - usage[1]} threads, "
+              f"{files - usage[2]} open files more")
+        self.assertLess(growth, MAX_GROWTH)
+        self.assertLessEqual(threads, usage[1] + POOL_THREADS)
+        self.assertLessEqual(files, usage[2] + 4)  # SQLite's own
+
+        seen, token = 0, ""
+        while True:
+            page = self.stub.ListJobs(self.calls.ListJobsRequest(page_size=97, page_token=token))
+            seen += len(page.jobs)
+            token = page.next_page_token
+            if not token:
+                break
+        self.assertEqual(seen, min(TINY_JOBS, 10000))
+        began = time.monotonic()
+        self.restart()
+        print(f"restart with {seen} jobs: {time.monotonic() - began:.2f} s")
+        self.assertLess(time.monotonic() - began, 5)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,16 @@
-"""Jobs that are ended early."""
+"""Jobs that are ended early.
+
+LENET_STOPS: how many are stopped at any moment.
+"""
+import os
 import pathlib
+import random
+import time
 import unittest
 
 from harness import ERROR, JOB_STOPPED, TestCase, records, step_losses
+
+STOPS = int(os.environ.get("LENET_STOPS", "20"))
 
 
 class StopTest(TestCase):
@@ -65,10 +73,12 @@ class StopTest(TestCase):
 
     def test_stops_at_any_moment_end_in_order(self):
         self.start_daemon()
-        for i in range(20):
+        rng = random.Random(1)
+        for i in range(STOPS):
             with self.subTest(i=i):
-                job = self.submit_detached("--ranks", 2, "--epochs", 10**6, "--batch-size", 16)
-                # From the queue, the start, the first steps: whatever the job has come to by now.
+                job = self.submit_detached("--ranks", 2, "--epochs", 10**6, "--batch-size", 16, "--checkpoint-steps", 7)
+                # From the queue, the start, an epoch, an evaluation, a save: whatever the job has come to by now.
+                time.sleep(rng.choice((0, 0.05, 0.1)) * rng.random())
                 self.must("stop", job, "--wait")
                 log = self.log(job)
                 self.assert_whole(log)
