@@ -150,10 +150,10 @@ int RunServer(const ServerConfig& config, ShutdownSignals* signals) {
   options.collective_timeout = config.collective_timeout;
   // A supervisor starts the next process.
   std::atomic<bool> unusable{false};
-  options.unusable = [&unusable](const std::string& why) {
+  options.unusable = [&unusable, signals](const std::string& why) {
     Log(LogLevel::kError, absl::StrCat("ending so that a new process can go on: ", why));
-    unusable = true;
-    ::kill(::getpid(), SIGTERM);
+    // A second signal would not let the other jobs save their state.
+    if (!unusable.exchange(true) && signals->count() == 0) ::kill(::getpid(), SIGTERM);
   };
   JobManager manager(options, selected->backend.get(), &catalog, store->get());
   if (const absl::Status recovered = manager.Recover(config.running_jobs_go_on); !recovered.ok()) {

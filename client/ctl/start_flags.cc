@@ -46,7 +46,7 @@ void AddStartFlags(CLI::App* command, v1::StartRequest* start) {
                "--epochs and --max-steps count from its beginning",
                [start](const std::string& text) { return ParseResumeFrom(text, start->mutable_resume_from()); });
   resume_from->group(group);
-  AddValue(command, "--weights", "FILE", "Weights alone: a safetensors file of at most 16 MiB, names as PyTorch's",
+  AddValue(command, "--weights", "FILE", "Weights alone: a safetensors file of at most 4 MiB, names as PyTorch's",
            [start](const std::string& path) { return ReadWeights(path, start->mutable_initial_weights()); })
       ->excludes(resume_from)
       ->group(group);

@@ -14,7 +14,7 @@ class App;
 namespace lenet::ctl {
 
 // As the server has it.
-inline constexpr int64_t kMaxWeightsBytes = int64_t{16} << 20;
+inline constexpr int64_t kMaxWeightsBytes = int64_t{4} << 20;
 
 // --resume-from and --weights, of which one may be given. They set `start->start_from`; `start` outlives `command`.
 void AddStartFlags(CLI::App* command, v1::StartRequest* start);

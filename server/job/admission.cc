@@ -26,12 +26,28 @@ absl::StatusOr<Net> MakeNet(const TrainSpec& spec, const ImageShape& shape) {
   return Net::Create(std::move(net));
 }
 
+// What decides the steps of a job that is to go on.
+absl::Status CheckSame(const v1::ResolvedSpec& now, const v1::ResolvedSpec& was) {
+  if (now.train_images() != was.train_images()) {
+    return absl::FailedPreconditionError(absl::StrCat("the data set has ", now.train_images(),
+                                                      " training images; it had ", was.train_images(),
+                                                      " when the job was accepted"));
+  }
+  const bool same = now.global_batch_size() == was.global_batch_size() &&
+                    now.steps_per_epoch() == was.steps_per_epoch() && now.total_steps() == was.total_steps() &&
+                    now.learning_rate() == was.learning_rate();
+  return same ? absl::OkStatus()
+              : absl::FailedPreconditionError(
+                    "the job's batch, steps or rate would be others than when it was accepted");
+}
+
 absl::Status CheckScheduling(const v1::TrainingSpec& spec) {
   if (spec.priority() < -kMaxPriority || spec.priority() > kMaxPriority) {
     return BadValue("spec.priority", spec.priority(), absl::StrCat(-kMaxPriority, " to ", kMaxPriority));
   }
-  if (spec.checkpoints().has_keep_last() && spec.checkpoints().keep_last() < 1) {
-    return BadValue("spec.checkpoints.keep_last", spec.checkpoints().keep_last(), "at least 1");
+  const int keep_last = spec.checkpoints().keep_last();
+  if (spec.checkpoints().has_keep_last() && (keep_last < 1 || keep_last > kMaxKeepLast)) {
+    return BadValue("spec.checkpoints.keep_last", keep_last, absl::StrCat("1 to ", kMaxKeepLast));
   }
   return absl::OkStatus();
 }
@@ -70,9 +86,13 @@ absl::StatusOr<Admitted> Admit(const v1::TrainingSpec& spec, const Backend& back
 }
 
 Admitted Readmit(const v1::Job& job, const Backend& backend, const DatasetCatalog& catalog) {
-  absl::StatusOr<Admitted> admitted = Admit(job.spec(), backend, catalog);
-  if (admitted.ok()) return *std::move(admitted);
-  Admitted refused = {.resolved = job.resolved(), .error = admitted.status()};
+  // As many ranks as it had, however many devices there are by now.
+  v1::TrainingSpec spec = job.spec();
+  if (spec.device_ids().empty()) spec.set_ranks(job.resolved().ranks());
+  absl::StatusOr<Admitted> admitted = Admit(spec, backend, catalog);
+  const absl::Status same = admitted.ok() ? CheckSame(admitted->resolved, job.resolved()) : admitted.status();
+  if (same.ok()) return *std::move(admitted);
+  Admitted refused = {.resolved = job.resolved(), .error = same};
   // It gets devices only to fail on them.
   refused.devices.ranks = job.resolved().ranks();
   refused.priority = job.spec().priority();

@@ -27,6 +27,7 @@ struct Admitted {
 };
 
 inline constexpr int kMaxPriority = 1000;
+inline constexpr int kMaxKeepLast = 1000;
 
 // Checks every field against the backend's devices and the headers of the data set's files. INVALID_ARGUMENT names the
 // field, the value and the bound; NOT_FOUND: no such data set; FAILED_PRECONDITION: the data set's files are damaged.

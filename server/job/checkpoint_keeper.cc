@@ -27,6 +27,20 @@ std::optional<int64_t> BestStep(const v1::Job& job) {
   return best->step();
 }
 
+// Takes the checkpoints of the steps that `gone` is true of out of the job's record.
+template <typename Predicate>
+absl::Status Erase(JobStore* store, absl::string_view id, const Predicate& gone) {
+  return store
+      ->UpdateJob(id,
+                  [&gone](v1::Job* job) {
+                    auto& all = *job->mutable_checkpoints();
+                    all.erase(std::remove_if(all.begin(), all.end(),
+                                             [&gone](const v1::Checkpoint& one) { return gone(one.step()); }),
+                              all.end());
+                  })
+      .status();
+}
+
 }  // namespace
 
 std::vector<v1::Checkpoint> Surplus(const v1::Job& job) {
@@ -45,18 +59,9 @@ absl::Status DropSurplus(JobStore* store, absl::string_view id) {
   LENET_ASSIGN_OR_RETURN(const v1::Job job, store->GetJob(id));
   const std::vector<v1::Checkpoint> surplus = Surplus(job);
   if (surplus.empty()) return absl::OkStatus();
-  LENET_RETURN_IF_ERROR(store
-                            ->UpdateJob(id,
-                                        [&](v1::Job* kept) {
-                                          auto& all = *kept->mutable_checkpoints();
-                                          const auto gone = [&](const v1::Checkpoint& checkpoint) {
-                                            return std::any_of(
-                                                surplus.begin(), surplus.end(),
-                                                [&](const v1::Checkpoint& s) { return s.step() == checkpoint.step(); });
-                                          };
-                                          all.erase(std::remove_if(all.begin(), all.end(), gone), all.end());
-                                        })
-                            .status());
+  LENET_RETURN_IF_ERROR(Erase(store, id, [&surplus](int64_t step) {
+    return std::any_of(surplus.begin(), surplus.end(), [step](const v1::Checkpoint& s) { return s.step() == step; });
+  }));
   for (const v1::Checkpoint& checkpoint : surplus) {
     std::error_code error;
     std::filesystem::remove(checkpoint.path(), error);
@@ -66,6 +71,21 @@ absl::Status DropSurplus(JobStore* store, absl::string_view id) {
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status ForgetAfter(JobStore* store, absl::string_view id, int64_t step) {
+  LENET_ASSIGN_OR_RETURN(const v1::Job job, store->GetJob(id));
+  if (job.checkpoints().empty() || job.checkpoints().rbegin()->step() <= step) return absl::OkStatus();
+  return Erase(store, id, [step](int64_t saved) { return saved > step; });
+}
+
+void RemoveTemporaries(const std::filesystem::path& job_folder) {
+  std::error_code error;
+  std::filesystem::directory_iterator entries(job_folder, error);
+  for (; !error && entries != std::filesystem::directory_iterator(); entries.increment(error)) {
+    std::error_code ignored;
+    if (entries->path().extension() == ".tmp") std::filesystem::remove(entries->path(), ignored);
+  }
 }
 
 absl::Status ProbeFolder(const std::filesystem::path& folder, int64_t file_bytes) {

@@ -1,4 +1,4 @@
-// The checkpoints of a job on disk: which are kept, and which one a new attempt goes on from.
+// The checkpoints of a job on disk, and which of them are kept.
 #ifndef LENET_SERVER_JOB_CHECKPOINT_KEEPER_H_
 #define LENET_SERVER_JOB_CHECKPOINT_KEEPER_H_
 
@@ -25,6 +25,12 @@ std::vector<v1::Checkpoint> Surplus(const v1::Job& job);
 // Takes the surplus out of the job's record, then off the disk. Whoever calls it has seen the newest checkpoint
 // recorded. A crash in between leaves a file that no record names.
 absl::Status DropSurplus(JobStore* store, absl::string_view id);
+
+// Takes those of later steps, which could not be read, out of the job's record; their files stay.
+absl::Status ForgetAfter(JobStore* store, absl::string_view id, int64_t step);
+
+// Removes what saves that were cut short have left in the job's folder.
+void RemoveTemporaries(const std::filesystem::path& job_folder);
 
 // Whether a file of that size, and a copy beside it, can be written below `folder`, which is made if missing.
 // PERMISSION_DENIED, RESOURCE_EXHAUSTED (with the bytes that are free and those that are needed), or what else the

@@ -7,7 +7,6 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "server/job/warm_up.h"
 #include "trainer/base/log.h"
 
 namespace lenet {
@@ -22,8 +21,14 @@ bool MayBeTheDevices(const v1::Failure& failure) {
 
 }  // namespace
 
-DeviceHealth::DeviceHealth(const Backend* backend, GroupCache* groups, std::chrono::milliseconds interval, Hooks hooks)
-    : backend_(backend), groups_(groups), interval_(interval), hooks_(std::move(hooks)), thread_([this] { Run(); }) {}
+DeviceHealth::DeviceHealth(const Backend* backend, GroupCache* groups, std::chrono::milliseconds interval,
+                           const WarmUpTimeouts& timeouts, Hooks hooks)
+    : backend_(backend),
+      groups_(groups),
+      interval_(interval),
+      hooks_(std::move(hooks)),
+      timeouts_{.collective = timeouts.collective, .join = timeouts.join, .stuck = hooks_.unusable},
+      thread_([this] { Run(); }) {}
 
 DeviceHealth::~DeviceHealth() {
   Stop();
@@ -38,7 +43,7 @@ DeviceHealth::~DeviceHealth() {
 absl::Status DeviceHealth::WarmUp() {
   std::vector<int> ids;
   for (const DeviceInfo& device : backend_->devices()) ids.push_back(device.id);
-  const absl::Status all = lenet::WarmUp(groups_, ids, &stop_request_);
+  const absl::Status all = lenet::WarmUp(groups_, ids, &stop_request_, timeouts_);
   if (all.ok() || absl::IsCancelled(all) || ids.size() == 1) return all;
   Log(LogLevel::kError, absl::StrCat("the devices together failed, trying each: ", all.ToString()));
   std::vector<int> sound;
@@ -48,7 +53,7 @@ absl::Status DeviceHealth::WarmUp() {
     if (alone.ok()) sound.push_back(id);
   }
   if (sound.empty() || sound.size() == ids.size()) return all;
-  return lenet::WarmUp(groups_, sound, &stop_request_);
+  return lenet::WarmUp(groups_, sound, &stop_request_, timeouts_);
 }
 
 void DeviceHealth::CheckAfter(const v1::Failure& failure, const std::vector<int>& device_ids) {
@@ -63,7 +68,7 @@ void DeviceHealth::CheckAfter(const v1::Failure& failure, const std::vector<int>
 }
 
 absl::Status DeviceHealth::Try(int device) {
-  const absl::Status status = lenet::WarmUp(groups_, std::span(&device, 1), &stop_request_);
+  const absl::Status status = lenet::WarmUp(groups_, std::span(&device, 1), &stop_request_, timeouts_);
   if (status.ok() || absl::IsCancelled(status)) return status;
   Log(LogLevel::kError, absl::StrCat("device ", device, " gets no jobs until it works again: ", status.ToString()));
   hooks_.excluded(device, status);
@@ -89,7 +94,7 @@ void DeviceHealth::Run() {
       failed = failed_;
     }
     for (int device : failed) {
-      if (!lenet::WarmUp(groups_, std::span(&device, 1), &stop_request_).ok()) continue;
+      if (!lenet::WarmUp(groups_, std::span(&device, 1), &stop_request_, timeouts_).ok()) continue;
       {
         MutexLock lock(&mutex_);
         failed_.erase(device);

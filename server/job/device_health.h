@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "lenet/v1/job.pb.h"
 #include "server/job/group_cache.h"
+#include "server/job/warm_up.h"
 #include "trainer/backend/backend.h"
 #include "trainer/base/mutex.h"
 #include "trainer/train/stop_request.h"
@@ -25,12 +26,13 @@ class DeviceHealth {
   struct Hooks {
     std::function<void(int device, const absl::Status& why)> excluded;
     std::function<void(int device)> restored;
-    // A device failed that only a new process can use again. Or null.
+    // A device failed that only a new process can use again, or its rank does not end. Or null.
     std::function<void(const std::string& why)> unusable;
   };
 
   // The backend and the cache outlive it.
-  DeviceHealth(const Backend* backend, GroupCache* groups, std::chrono::milliseconds interval, Hooks hooks);
+  DeviceHealth(const Backend* backend, GroupCache* groups, std::chrono::milliseconds interval,
+               const WarmUpTimeouts& timeouts, Hooks hooks);
   ~DeviceHealth();
   DeviceHealth(const DeviceHealth&) = delete;
   DeviceHealth& operator=(const DeviceHealth&) = delete;
@@ -54,6 +56,7 @@ class DeviceHealth {
   GroupCache* const groups_;
   const std::chrono::milliseconds interval_;
   const Hooks hooks_;
+  const WarmUpTimeouts timeouts_;
   StopRequest stop_request_;
   Mutex mutex_;
   CondVar changed_;

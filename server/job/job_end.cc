@@ -1,5 +1,6 @@
 #include "server/job/job_end.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -7,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "server/job/convert.h"
 #include "server/store/job_state.h"
+#include "server/store/timestamp.h"
 #include "trainer/base/log.h"
 #include "trainer/base/status.h"
 
@@ -60,12 +62,19 @@ std::string GoesOn(const v1::Job& job) {
   return job.has_resumed_from() ? "goes on from where it began" : "begins again";
 }
 
+int64_t SavedStep(const v1::Job& job) {
+  const v1::Checkpoint* const newest = Newest(job);
+  return newest != nullptr ? newest->step() : job.resumed_from().step();
+}
+
+int64_t SavedEpoch(const v1::Job& job) {
+  return SavedStep(job) / std::max<int64_t>(job.resolved().steps_per_epoch(), 1);
+}
+
 // The state that the job is left in, without a training that would know more.
 TrainResult AsSaved(const v1::Job& job, TrainEnd end) {
-  TrainResult result = {.end = end};
+  TrainResult result = {.end = end, .steps = SavedStep(job), .epochs = SavedEpoch(job)};
   if (const v1::Checkpoint* const newest = Newest(job)) {
-    result.steps = newest->step();
-    result.epochs = newest->epoch();
     if (end != TrainEnd::kFailed) {
       result.rank_checksums.assign(static_cast<size_t>(job.resolved().ranks()), newest->weights_checksum());
     }
@@ -75,9 +84,9 @@ TrainResult AsSaved(const v1::Job& job, TrainEnd end) {
 }
 
 // One change to a terminal state.
-absl::StatusOr<v1::Job> RecordTerminal(LiveJob* live, v1::JobState from, const TrainResult& result,
-                                       std::string reason) {
-  StateUpdate update = {.from = from, .to = EndState(result.end), .time = absl::Now(), .reason = std::move(reason)};
+absl::StatusOr<v1::Job> RecordTerminal(LiveJob* live, v1::JobState from, const TrainResult& result, std::string reason,
+                                       absl::Time time = absl::Now()) {
+  StateUpdate update = {.from = from, .to = EndState(result.end), .time = time, .reason = std::move(reason)};
   v1::Terminal terminal;
   terminal.set_state(update.to);
   terminal.set_reason(update.reason);
@@ -98,12 +107,12 @@ absl::StatusOr<v1::Job> RecordTerminal(LiveJob* live, v1::JobState from, const T
 }
 
 // To QUEUED or PAUSED, in the state that `job` has saved last.
-absl::StatusOr<v1::Job> RecordWaiting(LiveJob* live, const v1::Job& job, v1::JobState to, absl::string_view reason) {
-  StateUpdate update = {.from = job.state(), .to = to, .time = absl::Now(), .reason = std::string(reason)};
+absl::StatusOr<v1::Job> RecordWaiting(LiveJob* live, const v1::Job& job, v1::JobState to, absl::string_view reason,
+                                      absl::Time time = absl::Now()) {
+  StateUpdate update = {.from = job.state(), .to = to, .time = time, .reason = std::string(reason)};
   v1::Progress progress = live->progress.Get();
-  const v1::Checkpoint* const newest = Newest(job);
-  progress.set_step(newest == nullptr ? 0 : newest->step());
-  progress.set_epoch(newest == nullptr ? 0 : newest->epoch());
+  progress.set_step(SavedStep(job));
+  progress.set_epoch(SavedEpoch(job));
   update.edit = [&](v1::Job* waiting) { *waiting->mutable_progress() = progress; };
   absl::StatusOr<v1::Job> changed = live->log->ChangeState(std::move(update));
   if (changed.ok()) live->progress.Restore(progress);
@@ -143,6 +152,7 @@ absl::StatusOr<v1::Job> TryEndAttempt(LiveJob* live, JobStore* store, TrainResul
     yield_reason = live->yield_reason;
   }
   LENET_ASSIGN_OR_RETURN(v1::Job job, store->GetJob(live->id));
+  if (IsTerminal(job.state())) return job;
   const v1::JobState end = EndState(result.end);
   if (end == v1::STOPPED && job.state() != v1::STOPPING && yield != Yield::kNone) {
     // What the job goes on from may be a record that is not stored yet.
@@ -221,17 +231,20 @@ absl::StatusOr<v1::Job> EndAttempt(LiveJob* live, JobStore* store, StorePatience
   return record();
 }
 
-absl::StatusOr<v1::Job> EndLostAttempt(LiveJob* live, const v1::Job& job, bool goes_on) {
+absl::StatusOr<v1::Job> EndLostAttempt(LiveJob* live, const JobStore& store, const v1::Job& job, bool goes_on) {
+  const absl::StatusOr<RecordPage> newest = store.ReadRecords(job.id(), job.last_sequence(), 1);
+  const bool known = newest.ok() && !newest->records.empty();
+  const absl::Time time = known ? FromTimestamp(newest->records.back()->time()) : absl::Now();
   const std::string lost = absl::StrCat("the server ended in attempt ", job.attempt());
   if (job.state() == v1::STOPPING) {
     const TrainResult result = AsSaved(job, TrainEnd::kStopped);
-    return RecordTerminal(live, job.state(), result,
-                          absl::StrCat(job.reason(), "; ", lost, ", at step ", result.steps));
+    return RecordTerminal(live, job.state(), result, absl::StrCat(job.reason(), "; ", lost, ", at step ", result.steps),
+                          time);
   }
-  if (goes_on) return RecordWaiting(live, job, v1::QUEUED, absl::StrCat(lost, "; ", GoesOn(job)));
+  if (goes_on) return RecordWaiting(live, job, v1::QUEUED, absl::StrCat(lost, "; ", GoesOn(job)), time);
   TrainResult result = AsSaved(job, TrainEnd::kFailed);
   result.failure = RankFailure{.step = result.steps, .phase = "restart", .status = absl::AbortedError(lost)};
-  return RecordTerminal(live, job.state(), result, EndReason(result, ""));
+  return RecordTerminal(live, job.state(), result, EndReason(result, ""), time);
 }
 
 absl::StatusOr<v1::Job> StopWaitingJob(LiveJob* live, const v1::Job& job, absl::string_view reason) {

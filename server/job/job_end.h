@@ -28,12 +28,14 @@ absl::StatusOr<v1::Job> BeginAttempt(LiveJob* live, JobStore* store, StorePatien
 absl::StatusOr<v1::Job> RecordRunning(LiveJob* live);
 
 // The change that ends the attempt: a terminal one, or, if the training was stopped for the job's yield, one to QUEUED
-// or PAUSED. Tries as long as the patience lasts, at last without the metrics that the store refuses.
+// or PAUSED; none if it has ended already. Tries as long as the patience lasts, at last without the metrics that the
+// store refuses.
 absl::StatusOr<v1::Job> EndAttempt(LiveJob* live, JobStore* store, StorePatience* patience, const TrainResult& result);
 
 // An attempt that the end of an earlier server cut short, STARTING, RUNNING or STOPPING, which `job` is. A stop that
 // was asked for has been: STOPPED. Else QUEUED again, or, if it is not to go on, FAILED.
-absl::StatusOr<v1::Job> EndLostAttempt(LiveJob* live, const v1::Job& job, bool goes_on);
+// Its time is that of the log's newest record.
+absl::StatusOr<v1::Job> EndLostAttempt(LiveJob* live, const JobStore& store, const v1::Job& job, bool goes_on);
 
 // QUEUED or PAUSED, which `job` is, to STOPPED or to the other of the two, in one try. ABORTED if the state is another
 // by now.

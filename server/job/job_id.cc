@@ -22,4 +22,13 @@ std::string JobIdGenerator::Next(absl::Time now) {
   return id;
 }
 
+void JobIdGenerator::StartAfter(absl::string_view id) {
+  int64_t time = 0;
+  for (const char digit : id.substr(0, kTimeDigits)) {
+    const char* const found = std::find(kDigits, kDigits + 32, digit);
+    time = time * 32 + (found - kDigits) % 32;
+  }
+  last_ms_ = std::max(last_ms_, time);
+}
+
 }  // namespace lenet

@@ -6,6 +6,7 @@
 #include <random>
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
 namespace lenet {
@@ -15,6 +16,8 @@ namespace lenet {
 class JobIdGenerator {
  public:
   std::string Next(absl::Time now);
+  // The next id sorts after this one, which may be another process's.
+  void StartAfter(absl::string_view id);
 
  private:
   int64_t last_ms_ = 0;

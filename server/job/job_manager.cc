@@ -55,6 +55,7 @@ JobManager::JobManager(const JobManagerOptions& options, Backend* backend, Datas
                 .faults = options.faults},
       pool_(static_cast<int>(backend->devices().size())),
       health_(backend, &groups_, options.probe_interval,
+              {.collective = options.collective_timeout, .join = options.join_timeout},
               {.excluded = [this](int device, const absl::Status& why) { Exclude(device, why); },
                .restored = [this](int device) { Restore(device); },
                .unusable = options.unusable}) {
@@ -82,13 +83,15 @@ absl::Status JobManager::Recover(bool running_go_on) {
     query.page_token = page.next_page_token;
   } while (!query.page_token.empty());
 
+  LENET_ASSIGN_OR_RETURN(const JobPage newest, store_->ListJobs({.limit = 1}));
   MutexLock admit(&admit_mutex_);
+  if (!newest.jobs.empty()) ids_.StartAfter(newest.jobs.front().id());
   for (auto found = jobs.rbegin(); found != jobs.rend(); ++found) {
     v1::Job& job = *found;
     const LivePtr live = NewLive(job.id(), Readmit(job, *backend_, *catalog_), job.client(), job.last_sequence());
     live->progress.Restore(job.progress());
     if (!Waiting(job.state())) {
-      LENET_ASSIGN_OR_RETURN(job, EndLostAttempt(live.get(), job, running_go_on));
+      LENET_ASSIGN_OR_RETURN(job, EndLostAttempt(live.get(), *store_, job, running_go_on));
     }
     Log(LogLevel::kInfo,
         absl::StrCat("job ", live->id, ": found, ", absl::string_view(StateName(job.state())), ": ", job.reason()));
@@ -111,13 +114,10 @@ void JobManager::Serve() {
 
 absl::StatusOr<v1::Job> JobManager::Start(const v1::StartRequest& request, absl::string_view client) {
   LENET_RETURN_IF_ERROR(CheckRequest(request));
-  if (!request.request_id().empty()) {
-    absl::StatusOr<v1::Job> known = store_->FindByRequestId(request.request_id());
-    if (!absl::IsNotFound(known.status())) {
-      LENET_RETURN_IF_ERROR(known.status());
-      LENET_ASSIGN_OR_RETURN(const v1::Job job, SameRequest(*std::move(known), request));
-      return GetJob(job.id());
-    }
+  const absl::StatusOr<v1::Job> known = FindRequest(request);
+  if (!absl::IsNotFound(known.status())) {
+    LENET_RETURN_IF_ERROR(known.status());
+    return GetJob(known->id());
   }
   LENET_RETURN_IF_ERROR(CheckAccepting());
   LENET_ASSIGN_OR_RETURN(Admitted admitted, Admit(request.spec(), *backend_, *catalog_));
@@ -130,6 +130,12 @@ absl::StatusOr<v1::Job> JobManager::Start(const v1::StartRequest& request, absl:
   v1::Job job;
   {
     MutexLock admit(&admit_mutex_);
+    // An equal call may have been quicker; the limits do not hold for it.
+    absl::StatusOr<v1::Job> known = FindRequest(request);
+    if (!absl::IsNotFound(known.status())) {
+      LENET_ASSIGN_OR_RETURN(job, std::move(known));
+      return GetJob(job.id());
+    }
     LENET_RETURN_IF_ERROR(CheckAccepting());
     LENET_RETURN_IF_ERROR(CheckClient(client));
     LENET_ASSIGN_OR_RETURN(job, CreateJob(request, client, std::move(admitted), start, &created));
@@ -138,6 +144,12 @@ absl::StatusOr<v1::Job> JobManager::Start(const v1::StartRequest& request, absl:
   Complete(created, &job);
   Dispatch();
   return job;
+}
+
+absl::StatusOr<v1::Job> JobManager::FindRequest(const v1::StartRequest& request) const {
+  if (request.request_id().empty()) return absl::NotFoundError("the request has no id");
+  LENET_ASSIGN_OR_RETURN(v1::Job known, store_->FindByRequestId(request.request_id()));
+  return SameRequest(std::move(known), request);
 }
 
 absl::Status JobManager::CheckAccepting() const {
@@ -189,17 +201,21 @@ absl::StatusOr<v1::Job> JobManager::CreateJob(const v1::StartRequest& request, a
   record.mutable_state_change()->set_reason(job.reason());
 
   const std::filesystem::path folder = options_.checkpoint_root / live->id;
-  LENET_RETURN_IF_ERROR(PlaceStartFile(start, folder));
+  const auto remove_folder = [&] {
+    std::error_code ignored;
+    if (start.from) std::filesystem::remove_all(folder, ignored);
+  };
+  if (const absl::Status placed = PlaceStartFile(start, folder); !placed.ok()) {
+    remove_folder();
+    return placed;
+  }
   // Live first: from the moment that others see the job in the store they can stop it.
   {
     MutexLock lock(&mutex_);
     live_[live->id] = live;
   }
   absl::StatusOr<CreateResult> result = store_->CreateJob(job, {std::move(record)});
-  if ((!result.ok() || !result->created) && start.from) {
-    std::error_code ignored;
-    std::filesystem::remove_all(folder, ignored);
-  }
+  if (!result.ok() || !result->created) remove_folder();
   MutexLock lock(&mutex_);
   if (!result.ok() || !result->created) {
     live_.erase(live->id);
@@ -239,10 +255,7 @@ JobManager::LivePtr JobManager::NewLive(std::string id, Admitted admitted, std::
 absl::StatusOr<v1::Job> JobManager::Stop(absl::string_view id, StopMode mode) {
   const LivePtr live = FindLive(id);
   if (live == nullptr) return GetJob(id);
-  return StopLive(live, mode, StopReason(mode));
-}
-
-absl::StatusOr<v1::Job> JobManager::StopLive(const LivePtr& live, StopMode mode, absl::string_view reason) {
+  const absl::string_view reason = StopReason(mode);
   for (;;) {
     absl::StatusOr<v1::Job> job = store_->GetJob(live->id);
     if (job.ok() && IsTerminal(job->state())) return job;
@@ -285,36 +298,49 @@ uint64_t JobManager::Pause(absl::string_view id, EndCallback done) {
       done(std::move(job));
       return 0;
     }
-    if (live == nullptr || IsTerminal(job->state()) || job->state() == v1::STOPPING) {
+    if (IsTerminal(job->state()) || job->state() == v1::STOPPING) {
       done(WrongState(*job, "must wait or run to be paused"));
       return 0;
     }
-    MutexLock admit(&admit_mutex_);
-    bool queued = false;
+    if (live == nullptr) {
+      done(UnrecordedEnd(id, ""));
+      return 0;
+    }
+    absl::StatusOr<v1::Job> paused;
     {
-      MutexLock lock(&mutex_);
-      queued = queue_.Remove(id);
-      if (!queued && threads_.contains(live)) {
-        live->AskToYield(Yield::kPause, kPaused, StopMode::kPause);
-        return waiters_.Add(id, {.done = std::move(done), .for_pause = true});
+      MutexLock admit(&admit_mutex_);
+      {
+        MutexLock lock(&mutex_);
+        if (!queue_.Remove(id)) {
+          // Else another call or the job's own thread was quicker.
+          if (!live_.contains(id) || !threads_.contains(live)) continue;
+          live->AskToYield(Yield::kPause, kPaused, StopMode::kPause);
+          return waiters_.Add(id, {.done = std::move(done), .for_pause = true});
+        }
       }
+      paused = PauseWaiting(live, *job);
     }
-    // Else another call or the job's own thread was quicker.
-    if (!queued) continue;
-    absl::StatusOr<v1::Job> paused = MoveWaitingJob(live.get(), *job, v1::PAUSED, kPaused);
-    if (!paused.ok()) {
-      MutexLock lock(&mutex_);
-      Enqueue(live);
-    }
+    // It may have kept those behind it waiting.
+    Dispatch();
     if (absl::IsAborted(paused.status())) continue;
     done(std::move(paused));
     return 0;
   }
 }
 
+absl::StatusOr<v1::Job> JobManager::PauseWaiting(const LivePtr& live, const v1::Job& job) {
+  absl::StatusOr<v1::Job> paused = MoveWaitingJob(live.get(), job, v1::PAUSED, kPaused);
+  if (!paused.ok()) {
+    MutexLock lock(&mutex_);
+    Enqueue(live);
+  }
+  return paused;
+}
+
 absl::StatusOr<v1::Job> JobManager::Resume(absl::string_view id) {
   LENET_RETURN_IF_ERROR(CheckAccepting());
-  v1::Job resumed;
+  std::vector<JobWaiters::Waiter> paused;
+  v1::Job before;
   for (;;) {
     const LivePtr live = FindLive(id);
     LENET_ASSIGN_OR_RETURN(const v1::Job job, store_->GetJob(id));
@@ -326,9 +352,17 @@ absl::StatusOr<v1::Job> JobManager::Resume(absl::string_view id) {
     if (absl::IsAborted(changed.status())) continue;
     LENET_RETURN_IF_ERROR(changed.status());
     MutexLock lock(&mutex_);
-    Enqueue(live);
+    // The thread that has recorded the pause may still be at its end; who waits for it got what it asked for.
+    if (threads_.contains(live)) {
+      resumed_.insert(live);
+      paused = waiters_.TakeForPause(id);
+      before = job;
+    } else {
+      Enqueue(live);
+    }
     break;
   }
+  for (const JobWaiters::Waiter& waiter : paused) waiter.done(before);
   Dispatch();
   return GetJob(id);
 }
@@ -506,9 +540,11 @@ std::vector<Holder> JobManager::Holders() const {
   for (const auto& [live, thread] : threads_) {
     // One that is at its end makes room by itself.
     if (!live_.contains(live->id)) continue;
+    MutexLock lock(&live->mutex);
     holders.push_back(
         {.entry = {.id = live->id, .priority = live->admitted.priority, .devices = live->admitted.devices},
-         .preemptible = live->admitted.preemptible});
+         .preemptible = live->admitted.preemptible,
+         .yielding = live->yield != Yield::kNone});
   }
   return holders;
 }
@@ -524,34 +560,40 @@ void JobManager::RunOnThread(const LivePtr& live, const std::vector<int>& device
   // ABORTED: a Stop ended the job while it was queued, and has reported it.
   const bool waits = job.ok() && Waiting(job->state());
   if (!waits && !absl::IsAborted(job.status())) Ended(live, job);
+  if (waits) {
+    Log(LogLevel::kInfo,
+        absl::StrCat("job ", live->id, ": ", absl::string_view(StateName(job->state())), ": ", job->reason()));
+  }
   std::thread own;
+  bool pause = false;
+  std::vector<JobWaiters::Waiter> paused;
   {
     MutexLock lock(&mutex_);
     const auto found = threads_.find(live);
     own = std::move(found->second);
     threads_.erase(found);
+    // In one step with that: from now on the job may get its next thread.
+    if (waits) {
+      live->ForgetYield();
+      // A pause may have come when the job was on its way to the queue.
+      pause = job->state() == v1::QUEUED && waiters_.AnyForPause(live->id);
+      if (!pause && (resumed_.erase(live) > 0 || job->state() == v1::QUEUED)) Enqueue(live);
+      if (job->state() == v1::PAUSED) paused = waiters_.TakeForPause(live->id);
+    }
   }
-  // Only now: the job may get its next thread at once.
-  if (waits) Waits(live, *job);
+  absl::StatusOr<v1::Job> now = job;
+  if (pause) {
+    MutexLock admit(&admit_mutex_);
+    now = PauseWaiting(live, *job);
+    MutexLock lock(&mutex_);
+    paused = waiters_.TakeForPause(live->id);
+  }
+  for (const JobWaiters::Waiter& waiter : paused) waiter.done(now);
   Dispatch();
   MutexLock lock(&mutex_);
   finished_.push_back(std::move(own));
   --busy_;
   idle_.SignalAll();
-}
-
-void JobManager::Waits(const LivePtr& live, const v1::Job& job) {
-  Log(LogLevel::kInfo,
-      absl::StrCat("job ", live->id, ": ", absl::string_view(StateName(job.state())), ": ", job.reason()));
-  std::vector<JobWaiters::Waiter> pauses;
-  {
-    MutexLock lock(&mutex_);
-    live->ForgetYield();
-    if (job.state() == v1::QUEUED) Enqueue(live);
-    pauses = waiters_.TakeForPause(live->id);
-  }
-  // One that came when the job was on its way to the queue is asked for once more.
-  for (JobWaiters::Waiter& waiter : pauses) Pause(live->id, std::move(waiter.done));
 }
 
 void JobManager::Ended(const LivePtr& live, absl::StatusOr<v1::Job> job) {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -137,9 +138,11 @@ class JobManager {
   // What the devices' health tells.
   void Exclude(int device, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
   void Restore(int device) ABSL_LOCKS_EXCLUDED(mutex_);
+  // NOT_FOUND if the request has no id, or a new one.
+  absl::StatusOr<v1::Job> FindRequest(const v1::StartRequest& request) const;
   absl::Status CheckAccepting() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // *created is set if the job is new.
   absl::Status CheckClient(absl::string_view client) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // *created is set if the job is new.
   absl::StatusOr<v1::Job> CreateJob(const v1::StartRequest& request, absl::string_view client, Admitted admitted,
                                     const StartFile& start, LivePtr* created)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(admit_mutex_) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -147,21 +150,20 @@ class JobManager {
   LivePtr NewLive(std::string id, Admitted admitted, std::string client, uint64_t last_sequence);
   LivePtr FindLive(absl::string_view id) const ABSL_LOCKS_EXCLUDED(mutex_);
   LiveJobs AllLive() const ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::StatusOr<v1::Job> StopLive(const LivePtr& live, StopMode mode, absl::string_view reason)
-      ABSL_LOCKS_EXCLUDED(mutex_);
   // Puts in what only the live job knows. It was looked up before the job was read, or an end in between would leave
   // a running job without progress.
   void Complete(const LivePtr& live, v1::Job* job) const ABSL_LOCKS_EXCLUDED(mutex_);
   void CompleteAll(const LiveJobs& live, std::vector<v1::Job>* jobs) const ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Of a job that is in the queue no more; it is put back if that fails. `job` as it is.
+  absl::StatusOr<v1::Job> PauseWaiting(const LivePtr& live, const v1::Job& job)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(admit_mutex_) ABSL_LOCKS_EXCLUDED(mutex_);
   // Starts what can start, and asks preemptible jobs to make room.
   void Dispatch() ABSL_LOCKS_EXCLUDED(mutex_);
   void Enqueue(const LivePtr& live) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<Holder> Holders() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The body of a job's thread.
   void RunOnThread(const LivePtr& live, const std::vector<int>& device_ids) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The attempt is over, and the job waits, which its thread reports here.
-  void Waits(const LivePtr& live, const v1::Job& job) ABSL_LOCKS_EXCLUDED(mutex_);
   // The job is at its end, which whoever recorded it reports here.
   void Ended(const LivePtr& live, absl::StatusOr<v1::Job> job) ABSL_LOCKS_EXCLUDED(mutex_);
   void JoinFinished() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -175,7 +177,8 @@ class JobManager {
   StorePatience patience_;
   const JobServices services_;
 
-  // Held while a job is accepted: ids, records and queue have one order. Taken before mutex_.
+  // Held while a job is accepted, paused in the queue or resumed: ids, records and queue have one order. Taken before
+  // mutex_.
   Mutex admit_mutex_;
   JobIdGenerator ids_ ABSL_GUARDED_BY(admit_mutex_);
 
@@ -186,6 +189,7 @@ class JobManager {
   LiveJobs live_ ABSL_GUARDED_BY(mutex_);
   JobQueue queue_ ABSL_GUARDED_BY(mutex_);
   std::map<LivePtr, std::thread> threads_ ABSL_GUARDED_BY(mutex_);
+  std::set<LivePtr> resumed_ ABSL_GUARDED_BY(mutex_);  // paused jobs whose threads are to queue them again
   std::vector<std::thread> finished_ ABSL_GUARDED_BY(mutex_);
   int busy_ ABSL_GUARDED_BY(mutex_) = 0;  // jobs' threads that still use the manager
   JobWaiters waiters_ ABSL_GUARDED_BY(mutex_);

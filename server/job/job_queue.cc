@@ -44,14 +44,19 @@ std::optional<JobQueue::Start> JobQueue::Pop(DevicePool* pool) {
 
 std::vector<std::string> JobQueue::Victims(const DevicePool& pool, const std::vector<Holder>& running) const {
   const QueueEntry* const head = Head(pool);
-  if (head == nullptr || pool.CanAcquire(head->devices)) return {};
+  if (head == nullptr) return {};
+  DevicePool without = pool;
   std::vector<const Holder*> candidates;
   for (const Holder& holder : running) {
-    if (holder.preemptible && holder.entry.priority < head->priority) candidates.push_back(&holder);
+    if (holder.yielding) {
+      without.Release(holder.entry.id);
+    } else if (holder.preemptible && holder.entry.priority < head->priority) {
+      candidates.push_back(&holder);
+    }
   }
+  if (without.CanAcquire(head->devices)) return {};
   std::sort(candidates.begin(), candidates.end(),
             [](const Holder* a, const Holder* b) { return GoesBefore(b->entry, a->entry); });
-  DevicePool without = pool;
   std::vector<std::string> victims;
   for (const Holder* candidate : candidates) {
     // Where the head names its devices, only who holds one of them helps.

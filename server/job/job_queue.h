@@ -2,8 +2,6 @@
 #ifndef LENET_SERVER_JOB_JOB_QUEUE_H_
 #define LENET_SERVER_JOB_JOB_QUEUE_H_
 
-#include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,6 +22,7 @@ struct QueueEntry {
 struct Holder {
   QueueEntry entry;
   bool preemptible = false;
+  bool yielding = false;  // it has been asked to give them up
 };
 
 // Jobs in the order in which they are to start: those of the highest priority first, among equals the one accepted
@@ -47,7 +46,8 @@ class JobQueue {
   std::optional<Start> Pop(DevicePool* pool);
 
   // The ids of preemptible jobs of a lower priority by whose end the head could start: those of the lowest priority
-  // first, among equals the one accepted last. Empty if the head can start, or could not even then.
+  // first, among equals the one accepted last. Those that yield already count as gone. Empty if the head can start, or
+  // could not even then.
   std::vector<std::string> Victims(const DevicePool& pool, const std::vector<Holder>& running) const;
 
   // From 1; 0 if the job is not in the queue.

@@ -67,7 +67,10 @@ class LogObserver : public TrainObserver {
   }
 
   void OnRanksStuck(const std::string& message) override {
-    Log(LogLevel::kError, absl::StrCat("job ", live_.id, ": ", message));
+    // The next process must not take it up again.
+    const absl::StatusOr<v1::Job> failed = EndAttempt(&live_, services_.store, services_.patience,
+                                                      Failed(live_, "step", absl::DeadlineExceededError(message)));
+    Log(LogLevel::kError, absl::StrCat("job ", live_.id, ": ", message, failed.ok() ? "" : failed.status().ToString()));
     if (services_.stuck) services_.stuck(message);
   }
 
@@ -130,12 +133,16 @@ absl::StatusOr<std::optional<Checkpoint>> FindStart(const JobServices& services,
                                                     const Net& net, const OptimizerSpec& optimizer) {
   for (auto saved = job.checkpoints().rbegin(); saved != job.checkpoints().rend(); ++saved) {
     absl::StatusOr<Checkpoint> checkpoint = LoadCheckpoint(saved->path(), net, optimizer);
-    if (checkpoint.ok()) return std::optional<Checkpoint>(*std::move(checkpoint));
+    if (checkpoint.ok()) {
+      LENET_RETURN_IF_ERROR(ForgetAfter(services.store, live->id, saved->step()));
+      return std::optional<Checkpoint>(*std::move(checkpoint));
+    }
     const std::string warning =
         absl::StrCat("the checkpoint of step ", saved->step(), " cannot be read: ", checkpoint.status().message());
     Log(LogLevel::kWarning, absl::StrCat("job ", live->id, ": ", warning));
     live->log->Add(ToWarning(warning));
   }
+  LENET_RETURN_IF_ERROR(ForgetAfter(services.store, live->id, -1));
   if (!job.has_resumed_from()) return std::optional<Checkpoint>();
   const std::filesystem::path start = JobFolder(services, *live) / kStartFile;
   if (job.resumed_from().job_id().empty()) {
@@ -184,22 +191,25 @@ TrainResult Execute(const JobServices& services, LiveJob* live, const std::vecto
     resolved.mutable_library_versions()->swap(*old->mutable_library_versions());
     old->Swap(&resolved);
   });
-  if (!updated.ok()) return Failed(*live, "load", updated.status());
+  const absl::StatusOr<v1::Job> stored = updated.ok() ? updated : services.store->GetJob(live->id);
+  if (!stored.ok()) return Failed(*live, "load", stored.status());
 
   const std::string& device_kind = services.backend->devices()[static_cast<size_t>(device_ids.front())].kind;
   TrainJob job = {.plan = *std::move(plan), .dataset = *dataset};
   job.environment = Environment(*services.backend, device_kind, attempt);
   if (!services.checkpoint_root.empty()) {
     job.checkpoint_folder = JobFolder(services, *live);
-    absl::StatusOr<std::optional<Checkpoint>> start =
-        FindStart(services, live, *updated, *net, job.plan.spec.optimizer);
+    RemoveTemporaries(job.checkpoint_folder);
+    absl::StatusOr<std::optional<Checkpoint>> start = FindStart(services, live, *stored, *net, job.plan.spec.optimizer);
     if (!start.ok()) return Failed(*live, "load", start.status());
     job.resume = *std::move(start);
     live->progress.MoveTo(job.resume ? job.resume->step : 0);
   }
-  const absl::StatusOr<double> seconds_before = SecondsBefore(services, *live);
-  if (!seconds_before.ok()) return Failed(*live, "load", seconds_before.status());
-  job.seconds_before = *seconds_before;
+  if (job.plan.spec.max_duration > 0) {
+    const absl::StatusOr<double> seconds_before = SecondsBefore(services, *live);
+    if (!seconds_before.ok()) return Failed(*live, "load", seconds_before.status());
+    job.seconds_before = *seconds_before;
+  }
   job.collective_timeout = services.collective_timeout;
   job.join_timeout = services.join_timeout;
   job.faults = services.faults;

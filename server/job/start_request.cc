@@ -22,7 +22,8 @@ using ::google::protobuf::util::MessageDifferencer;
 
 constexpr size_t kMaxNameBytes = 64;
 constexpr size_t kMaxRequestIdBytes = 128;
-constexpr int64_t kMaxBytes = int64_t{16} << 20;
+// Of a checkpoint's header.
+constexpr int64_t kMaxHeaderBytes = int64_t{1} << 20;
 
 absl::Status CheckText(absl::string_view field, absl::string_view text, size_t max_bytes) {
   if (text.size() > max_bytes) {
@@ -94,7 +95,8 @@ absl::StatusOr<v1::Checkpoint> FindCheckpoint(const v1::ResumeFrom& from, const 
       absl::StrCat("resume_from.step: job \"", source.id(), "\" has no checkpoint of step ", from.step()));
 }
 
-absl::StatusOr<StartFile> ReadCheckpoint(const v1::ResumeFrom& from, const Admitted& admitted, const JobStore& store) {
+absl::StatusOr<StartFile> TryReadCheckpoint(const v1::ResumeFrom& from, const Admitted& admitted,
+                                            const JobStore& store) {
   absl::StatusOr<v1::Job> source = store.GetJob(from.job_id());
   if (!source.ok()) return Annotate(source.status(), "resume_from.job_id");
   LENET_ASSIGN_OR_RETURN(const v1::Checkpoint checkpoint, FindCheckpoint(from, *source));
@@ -107,8 +109,15 @@ absl::StatusOr<StartFile> ReadCheckpoint(const v1::ResumeFrom& from, const Admit
   StartFile start = {.from = v1::ResumeFrom()};
   start.from->set_job_id(source->id());
   start.from->set_step(checkpoint.step());
-  LENET_ASSIGN_OR_RETURN(start.bytes, ReadFile(checkpoint.path(), kMaxBytes));
+  LENET_ASSIGN_OR_RETURN(start.bytes, ReadFile(checkpoint.path(), admitted.checkpoint_bytes + kMaxHeaderBytes));
   LENET_RETURN_IF_ERROR(ParseTensorFile(std::as_bytes(std::span(start.bytes)), checkpoint.path()).status());
+  return start;
+}
+
+absl::StatusOr<StartFile> ReadCheckpoint(const v1::ResumeFrom& from, const Admitted& admitted, const JobStore& store) {
+  absl::StatusOr<StartFile> start = TryReadCheckpoint(from, admitted, store);
+  // A running job may have replaced the file since its record was read.
+  if (absl::IsNotFound(start.status())) start = TryReadCheckpoint(from, admitted, store);
   return start;
 }
 

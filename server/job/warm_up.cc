@@ -15,15 +15,22 @@ constexpr int kSteps = 2;
 constexpr int kClasses = 10;
 constexpr ImageShape kShape = {.channels = 1, .height = 28, .width = 28};
 
-class IgnoringObserver : public TrainObserver {
+class WarmUpObserver : public TrainObserver {
  public:
+  explicit WarmUpObserver(const std::function<void(const std::string&)>& stuck) : stuck_(stuck) {}
+
   void OnRunning(absl::string_view) override {}
   void OnSteps(int, int64_t, std::span<const float>) override {}
   void OnEpoch(const EpochSummary&) override {}
   void OnEvaluation(const Evaluation&) override {}
   void OnCheckpoint(const CheckpointSaved&) override {}
   void OnWarning(absl::string_view) override {}
-  void OnRanksStuck(const std::string&) override {}
+  void OnRanksStuck(const std::string& message) override {
+    if (stuck_) stuck_(message);
+  }
+
+ private:
+  const std::function<void(const std::string&)>& stuck_;
 };
 
 Split MakeSplit(int64_t count) {
@@ -37,7 +44,8 @@ Split MakeSplit(int64_t count) {
 
 }  // namespace
 
-absl::Status WarmUp(GroupCache* groups, std::span<const int> device_ids, const StopRequest* stop) {
+absl::Status WarmUp(GroupCache* groups, std::span<const int> device_ids, const StopRequest* stop,
+                    const WarmUpTimeouts& timeouts) {
   const int ranks = static_cast<int>(device_ids.size());
   const int64_t images = int64_t{ranks} * kBatch * kSteps;
   auto dataset = std::make_shared<const Dataset>(
@@ -47,9 +55,11 @@ absl::Status WarmUp(GroupCache* groups, std::span<const int> device_ids, const S
   spec.batch_size = kBatch;
   spec.max_steps = kSteps;
   TrainJob job = {.dataset = dataset};
+  job.collective_timeout = timeouts.collective;
+  job.join_timeout = timeouts.join;
   LENET_ASSIGN_OR_RETURN(job.plan, PlanTraining(spec, ranks, *dataset));
   LENET_ASSIGN_OR_RETURN(std::unique_ptr<RankGroup> group, groups->Take(device_ids));
-  IgnoringObserver observer;
+  WarmUpObserver observer(timeouts.stuck);
   const TrainResult result = Train(job, group.get(), stop, &observer);
   switch (result.end) {
     case TrainEnd::kCompleted:

@@ -123,7 +123,10 @@ grpc::ServerUnaryReactor* TrainingService::Pause(grpc::CallbackServerContext* co
   const auto waiter = JobWaiter::Make(manager_, request->job_id(), response->mutable_job());
   return DeferTo(waiter.get(), [this, request, waiter] {
     const auto end = [waiter](absl::StatusOr<v1::Job> paused) { waiter->End(std::move(paused)); };
-    waiter->SetToken(manager_->Pause(request->job_id(), end));
+    const absl::StatusOr<uint64_t> token =
+        Guarded([&]() -> absl::StatusOr<uint64_t> { return manager_->Pause(request->job_id(), end); });
+    if (!token.ok()) return waiter->End(token.status());
+    waiter->SetToken(*token);
   });
 }
 

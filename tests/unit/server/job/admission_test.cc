@@ -72,6 +72,10 @@ TEST_F(AdmissionTest, RefusesWithTheRightStatusAndTheFieldsName) {
          s->clear_max_steps();
          s->set_epochs(0);
        }},
+      {kInvalid, "spec.priority = 1001: must be -1000 to 1000", [](auto* s) { s->set_priority(1001); }},
+      {kInvalid, "spec.checkpoints.keep_last = 0: must be 1 to 1000",
+       [](auto* s) { s->mutable_checkpoints()->set_keep_last(0); }},
+      {kInvalid, "spec.checkpoints.keep_last = 1001", [](auto* s) { s->mutable_checkpoints()->set_keep_last(1001); }},
       {kInvalid, "spec.precision = PRECISION_TF32", [](auto* s) { s->set_precision(v1::PRECISION_TF32); }},
   };
   for (const Case& bad : cases) {
@@ -79,6 +83,28 @@ TEST_F(AdmissionTest, RefusesWithTheRightStatusAndTheFieldsName) {
     EXPECT_EQ(status.code(), bad.code) << bad.words << ": " << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(bad.words));
   }
+}
+
+TEST_F(AdmissionTest, AnEarlierServersJobKeepsItsRanksAndItsData) {
+  v1::Job job;
+  *job.mutable_spec() = Small();
+  job.mutable_spec()->set_ranks(0);
+  *job.mutable_resolved() = Try([](auto* spec) { spec->set_ranks(1); })->resolved;
+  const auto readmit = [&] { return Readmit(job, server_.backend(), server_.catalog()); };
+  const Admitted same = readmit();
+  EXPECT_TRUE(same.error.ok()) << same.error;
+  EXPECT_EQ(same.devices.ranks, 1);  // of two devices, which ranks 0 would take
+
+  job.mutable_resolved()->set_train_images(641);
+  EXPECT_THAT(std::string(readmit().error.message()), HasSubstr("640 training images; it had 641"));
+  job.mutable_resolved()->set_train_images(640);
+  job.mutable_resolved()->set_learning_rate(0.5);
+  EXPECT_TRUE(absl::IsFailedPrecondition(readmit().error));
+  job.mutable_resolved()->set_ranks(3);
+  EXPECT_THAT(std::string(readmit().error.message()), HasSubstr("spec.ranks = 3: must be at most 2"));
+  job.mutable_resolved()->set_ranks(1);
+  job.mutable_spec()->set_dataset("gone");
+  EXPECT_TRUE(absl::IsNotFound(readmit().error));
 }
 
 }  // namespace

@@ -74,6 +74,31 @@ TEST(DropSurplusTest, TakesThemOutOfTheRecordAndOffTheDisk) {
   EXPECT_EQ(DropSurplus(&store, "no-job").code(), absl::StatusCode::kNotFound);
 }
 
+TEST(ForgetAfterTest, LeavesTheFilesAndEarlierSteps) {
+  MemoryStore store;
+  ASSERT_TRUE(store.CreateJob(NewJob("a"), {}).ok());
+  for (int step = 1; step <= 3; ++step) {
+    std::vector<v1::MetricRecord> records(1);
+    records[0].mutable_checkpoint_saved()->set_step(step);
+    ASSERT_TRUE(store.AppendRecords("a", records).ok());
+  }
+  EXPECT_TRUE(ForgetAfter(&store, "a", 2).ok());
+  ASSERT_EQ(store.GetJob("a")->checkpoints_size(), 2);
+  EXPECT_EQ(store.GetJob("a")->checkpoints(1).step(), 2);
+  EXPECT_TRUE(ForgetAfter(&store, "a", -1).ok());
+  EXPECT_EQ(store.GetJob("a")->checkpoints_size(), 0);
+}
+
+TEST(RemoveTemporariesTest, TakesNothingElse) {
+  const TempFolder folder;
+  std::ofstream(folder.path() / ".step-1.safetensors.12-3.tmp") << "half";
+  std::ofstream(folder.path() / "step-1.safetensors") << "whole";
+  RemoveTemporaries(folder.path());
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / ".step-1.safetensors.12-3.tmp"));
+  EXPECT_TRUE(std::filesystem::exists(folder.path() / "step-1.safetensors"));
+  RemoveTemporaries(folder.path() / "missing");
+}
+
 TEST(ProbeFolderTest, NamesTheFolderAndTheSpace) {
   const TempFolder folder;
   EXPECT_TRUE(ProbeFolder(folder.path() / "new" / "jobs", 1000).ok());

@@ -31,7 +31,7 @@ class DeviceHealthTest : public ::testing::Test {
         devices, [failing_groups](int group) { return failing_groups.contains(group) ? Failing() : FakeScript{}; });
     groups_ = std::make_unique<GroupCache>(backend_.get(), 8);
     health_ = std::make_unique<DeviceHealth>(
-        backend_.get(), groups_.get(), kInterval,
+        backend_.get(), groups_.get(), kInterval, WarmUpTimeouts(),
         DeviceHealth::Hooks{.excluded =
                                 [this](int device, const absl::Status& why) {
                                   EXPECT_THAT(std::string(why.message()), HasSubstr("device lost"));

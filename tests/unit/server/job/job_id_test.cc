@@ -40,6 +40,17 @@ TEST(JobIdTest, TwoGeneratorsAgreeOnTheTimeAlone) {
   EXPECT_NE(from_a.substr(9), from_b.substr(9));
 }
 
+TEST(JobIdTest, SortsAfterAnotherProcesssWhoseClockWasAhead) {
+  JobIdGenerator ahead;
+  JobIdGenerator ids;
+  const absl::Time now = absl::FromUnixMillis(1796030000123);
+  const std::string other = ahead.Next(now + absl::Hours(1));
+  ids.StartAfter(other);
+  EXPECT_GT(ids.Next(now), other);
+  ids.StartAfter("");
+  EXPECT_GT(ids.Next(now), other);
+}
+
 TEST(JobIdTest, DoesNotRepeat) {
   std::set<std::string> random_parts;
   for (int i = 0; i < 200; ++i) random_parts.insert(JobIdGenerator().Next(absl::Now()).substr(9));

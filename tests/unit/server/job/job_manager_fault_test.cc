@@ -113,10 +113,14 @@ TEST_F(FaultTest, ARankThatNeverEndsMakesTheProcessUnusable) {
   const std::string id = server_->manager().Start(ServerUnderTest::Request(100, 2))->id();
   EXPECT_TRUE(Eventually([this] { return faults_->hung() > 0; }));
   EXPECT_TRUE(Eventually([this] { return unusable_.load(); }));
-  // What a server that left now would find.
-  EXPECT_EQ(server_->store().GetJob(id)->state(), v1::RUNNING);
+  // What a server that left now would find: it must not take the job up again.
+  const v1::Job job = server_->store().GetJob(id).value();
+  EXPECT_EQ(job.state(), v1::FAILED);
+  EXPECT_EQ(job.failure().code(), "DEADLINE_EXCEEDED");
+  EXPECT_TRUE(server_->ReadLog(id).back().has_terminal());
   faults_->Release();
-  EXPECT_EQ(server_->AwaitState(id, v1::FAILED).state(), v1::FAILED);
+  EXPECT_TRUE(Eventually([this] { return server_->manager().Load().running == 0; }));
+  EXPECT_EQ(server_->store().GetJob(id)->last_sequence(), job.last_sequence());
 }
 
 }  // namespace

@@ -241,6 +241,31 @@ TEST_F(RestartTest, AQueuedJobCanBePausedAndAPausedOneStopped) {
   EXPECT_EQ(Get(running).weights_checksums_size(), 2);
 }
 
+TEST_F(RestartTest, APausedHeadLetsThoseBehindItStart) {
+  const std::string running = Start(0, 1);
+  server_.AwaitStep(running, 1);
+  const std::string head = Start(5, 2);
+  const std::string behind = Start(5, 1);
+  EXPECT_EQ(Get(behind).state(), v1::QUEUED);
+  EXPECT_EQ(Pause(head)->state(), v1::PAUSED);
+  EXPECT_EQ(server_.AwaitState(behind, v1::SUCCEEDED).state(), v1::SUCCEEDED);
+}
+
+// The pause is recorded by the job's thread, which ends a little later.
+TEST_F(RestartTest, AResumeRightAfterThePauseIsRecordedIsNotLost) {
+  for (int round = 0; round < 30; ++round) {
+    const std::string id = Start(0);
+    server_.AwaitStep(id, 1);
+    std::thread pausing([&] { (void)Pause(id); });
+    EXPECT_TRUE(Eventually([&] { return server_.store().GetJob(id)->state() == v1::PAUSED; }));
+    ASSERT_TRUE(server_.manager().Resume(id).ok());
+    pausing.join();
+    EXPECT_EQ(server_.AwaitState(id, v1::RUNNING).state(), v1::RUNNING);
+    ASSERT_TRUE(server_.manager().Stop(id, StopMode::kAbort).ok());
+    EXPECT_EQ(server_.AwaitState(id, v1::STOPPED).state(), v1::STOPPED);
+  }
+}
+
 TEST_F(RestartTest, PausesResumesAndStopsAtOnceAllEnd) {
   for (int round = 0; round < 10; ++round) {
     const std::string id = Start(0);

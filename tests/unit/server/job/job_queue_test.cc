@@ -111,6 +111,19 @@ TEST(JobQueueTest, VictimsAreTheLeastImportantThatMakeEnoughRoom) {
   EXPECT_THAT(queue.Victims(pool, running), IsEmpty());  // it can start
 }
 
+TEST(JobQueueTest, ThoseThatMakeRoomAlreadyAreEnough) {
+  JobQueue queue;
+  DevicePool pool(2);
+  const std::vector<Holder> running = {{.entry = Any("a", 1), .preemptible = true},
+                                       {.entry = Any("b", 1), .preemptible = true, .yielding = true}};
+  for (const Holder& holder : running) ASSERT_TRUE(pool.Acquire(holder.entry.devices, holder.entry.id).has_value());
+  queue.Push(Any("one", 1, 1));
+  EXPECT_THAT(queue.Victims(pool, running), IsEmpty());
+  queue.Remove("one");
+  queue.Push(Any("two", 2, 1));
+  EXPECT_THAT(queue.Victims(pool, running), ElementsAre("a"));
+}
+
 TEST(JobQueueTest, OnlyWhoHoldsADeviceThatTheHeadNamesIsAVictim) {
   JobQueue queue;
   DevicePool pool(2);
