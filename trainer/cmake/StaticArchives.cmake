@@ -1,10 +1,11 @@
-# LENET_STATIC: makes the imported targets of gRPC, Protobuf, Abseil, OpenSSL, c-ares, RE2 and zlib stand for the
-# distribution's archives. The packages' CMake files name the shared libraries alone, with the archives beside them.
+# LENET_STATIC: makes the imported targets of gRPC, Protobuf, Abseil, OpenSSL, c-ares, RE2, SQLite and zlib stand for
+# the distribution's archives. The packages' CMake files name the shared libraries alone, with the archives beside them.
 set(OPENSSL_USE_STATIC_LIBS ON)
 set(Protobuf_USE_STATIC_LIBS ON)
 set(ZLIB_USE_STATIC_LIBS ON)
 find_package(Protobuf REQUIRED)
 find_package(gRPC CONFIG REQUIRED)
+find_package(SQLite3 3.35 REQUIRED)
 
 # Follows what `target` links. A library without an archive stays shared. Collects the shared libraries replaced in the
 # global property LENET_REPLACED.
@@ -51,6 +52,7 @@ list(PREPEND LENET_PLUGIN_LINK_OPTIONS -Wl,--no-as-needed)
 
 lenet_prefer_archives(gRPC::grpc++)
 lenet_prefer_archives(gRPC::grpc++_reflection)
+lenet_prefer_archives(SQLite::SQLite3)
 
 # Comes from pkg-config, as flags.
 find_library(LENET_RE2_ARCHIVE NAMES libre2.a)
