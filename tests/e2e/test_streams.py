@@ -11,8 +11,8 @@ import unittest
 from api_harness import ApiTestCase, Watcher, size
 from harness import PATIENCE, wait_until
 
-WATCHERS = size("LENET_WATCHERS", 20)
-CUTS = size("LENET_CUTS", 10)
+WATCHERS = size("LENET_WATCHERS", 12)
+CUTS = size("LENET_CUTS", 6)
 # The daemon's growth while one watcher stands still: what the job itself brings, not what the watcher has not read.
 MAX_GROWTH = 24 << 20
 
@@ -40,16 +40,16 @@ class StreamsTest(ApiTestCase):
 
     def test_a_watcher_that_stands_still_costs_nothing_and_gets_all(self):
         self.restart()
-        self.await_end(self.start(self.spec(2000)))
+        self.await_end(self.start(self.spec(1000)))
 
         def rate(job):
             return self.job(job).progress.images_per_second
 
-        undisturbed = self.start(self.spec(6000))
+        undisturbed = self.start(self.spec(3000))
         alone = wait_until(lambda: rate(undisturbed), "the job has a rate")
         self.await_end(undisturbed)
         before = self.daemon.proc_status()[0]
-        steps = 20000
+        steps = 6000
         job = self.start(self.spec(steps))
         watcher = self.follow("watch", job, "--json")
         watcher.wait_for(lambda line: "step_losses" in line)

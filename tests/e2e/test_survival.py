@@ -15,7 +15,7 @@ from api_harness import ApiTestCase, Watcher, size
 from harness import PATIENCE
 
 KILLS = size("LENET_KILLS", 20)
-RANKS, BATCH, EPOCHS = 2, 16, 30
+RANKS, BATCH, EPOCHS = 2, 16, 20
 STEPS_PER_EPOCH = 640 // (RANKS * BATCH)
 
 
