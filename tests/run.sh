@@ -35,6 +35,7 @@ build() {
   local options=(${CI:+-DLENET_WERROR=ON})
   # Where no GPU will run the CUDA code, it is enough to see that it compiles for one.
   command -v nvidia-smi >/dev/null || options+=(-DLENET_CUDA_ARCHITECTURES=90)
+  [ "$1" != asan ] || options+=("-DLENET_E2E_LENETCTL=$PWD/build/dev/client/ctl/lenetctl")
   cmake --preset "$1" "${options[@]}" >"build/$1.log" 2>&1 || {
     cat "build/$1.log"
     echo "run.sh: CMake could not configure the preset $1" >&2
@@ -88,8 +89,8 @@ if [ "$fast" = no ]; then
   build tsan thread_tests
   # What these look at is numbers, and the threads that they use are those of the others.
   TSAN_OPTIONS=halt_on_error=1 run_ctest tsan -L threads -E 'GradientTest|SetUps/|ReferenceTest|\.Learns|AccuracyTest'
-  # The tests of the RPCs and the client take long to compile: see tests/soak/sanitizers.sh.
-  build asan core_tests lenetd lenetctl lenet_cpu
+  # The client and the tests of the RPCs take long to compile: see tests/soak/sanitizers.sh.
+  build asan core_tests lenetd lenet_cpu
   # Of the end-to-end tests those that reach the most of the daemon in the least time.
   LENET_KILLS=6 run_ctest asan -L 'core|e2e' \
     -E '^e2e_(daemon|disks|endurance|install|latency|python|streams|submit|teaching_run|terminal)$'

@@ -53,7 +53,7 @@ TEST_F(ReadWeightsTest, ReadsUpToTheLimit) {
   EXPECT_EQ(bytes_, std::string(1, '\0'));
   EXPECT_EQ(Read(kMaxWeightsBytes), "");
   EXPECT_EQ(static_cast<int64_t>(bytes_.size()), kMaxWeightsBytes);
-  EXPECT_EQ(Read(kMaxWeightsBytes + 1), absl::StrCat("\"", path_, "\" is larger than 16777216 bytes"));
+  EXPECT_EQ(Read(kMaxWeightsBytes + 1), absl::StrCat("\"", path_, "\" is larger than ", kMaxWeightsBytes, " bytes"));
 }
 
 TEST_F(ReadWeightsTest, AFileThatCannotBeOneIsNamed) {
