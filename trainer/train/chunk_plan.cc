@@ -3,11 +3,10 @@
 #include <algorithm>
 
 #include "trainer/backend/backend.h"
+#include "trainer/base/seconds.h"
 
 namespace lenet {
 namespace {
-
-double Seconds(std::chrono::steady_clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 // The next multiple above `step`.
 int64_t NextMultiple(int64_t step, int64_t of) { return (step / of + 1) * of; }

@@ -14,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "trainer/base/file.h"
+#include "trainer/base/seconds.h"
 #include "trainer/base/status.h"
 #include "trainer/nn/init.h"
 #include "trainer/optim/schedule.h"
@@ -24,8 +25,6 @@ namespace {
 
 // About what is evaluated between two looks at the stop request.
 constexpr int64_t kEvaluationSlice = 1024;
-
-double Seconds(std::chrono::steady_clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 // Without a NaN's sign, which means nothing.
 const char* ShowBad(float loss) { return std::isnan(loss) ? "nan" : loss > 0 ? "inf" : "-inf"; }

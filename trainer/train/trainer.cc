@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "trainer/base/log.h"
+#include "trainer/base/seconds.h"
 #include "trainer/base/status.h"
 #include "trainer/nn/net.h"
 #include "trainer/train/early_end.h"
@@ -63,9 +64,8 @@ std::string StuckMessage(const RunState& run) {
   for (size_t r = 0; r < positions.size(); ++r) {
     if (positions[r].phase != Phase::kEnded) stuck.push_back(static_cast<int>(r));
   }
-  const double seconds = std::chrono::duration<double>(run.job().join_timeout).count();
   return absl::StrCat(stuck.size() == 1 ? "rank " : "ranks ", absl::StrJoin(stuck, ", "), " did not end within ",
-                      seconds, " s after the training was aborted");
+                      Seconds(run.job().join_timeout), " s after the training was aborted");
 }
 
 // Waits for the ranks' end, and sees that an abort gets there.

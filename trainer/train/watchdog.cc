@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "trainer/base/seconds.h"
 
 namespace lenet {
 namespace {
@@ -63,7 +64,7 @@ std::optional<RankFailure> Watchdog::Look(const std::vector<RankPosition>& ranks
   }
   const int rank = static_cast<int>(last - ranks.begin());
   const bool stepping = last->phase == Phase::kStep;
-  const std::string within = absl::StrCat(" within ", std::chrono::duration<double>(timeout_).count(), " s");
+  const std::string within = absl::StrCat(" within ", Seconds(timeout_), " s");
   std::string message;
   if (waiting.empty()) {
     const std::string what = stepping ? absl::StrCat("step ", last->finished + 1)

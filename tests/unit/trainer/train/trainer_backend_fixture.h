@@ -12,20 +12,12 @@
 #include <utility>
 
 #include "tests/support/backend_under_test.h"
+#include "tests/support/make_job.h"
 #include "tests/support/rank_run.h"
 #include "tests/support/recording_observer.h"
 #include "trainer/train/trainer.h"
 
 namespace lenet {
-
-inline TrainJob MakeJob(const TrainSpec& spec, int ranks, std::shared_ptr<const Dataset> dataset) {
-  TrainJob job;
-  const absl::StatusOr<TrainPlan> plan = PlanTraining(spec, ranks, *dataset);
-  EXPECT_TRUE(plan.ok()) << plan.status();
-  job.plan = *plan;
-  job.dataset = std::move(dataset);
-  return job;
-}
 
 struct Outcome {
   TrainResult result;

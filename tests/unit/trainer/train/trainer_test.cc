@@ -11,6 +11,7 @@
 #include <set>
 
 #include "tests/support/fake_backend.h"
+#include "tests/support/make_job.h"
 #include "tests/support/recording_observer.h"
 #include "tests/support/synthetic_data.h"
 #include "tests/support/temp_folder.h"
@@ -28,15 +29,6 @@ std::shared_ptr<const Dataset> Counted(int64_t train_count, int64_t test_count) 
   dataset->train = {.shape = {1, 28, 28}, .count = train_count};
   dataset->test = {.shape = {1, 28, 28}, .count = test_count};
   return dataset;
-}
-
-TrainJob MakeJob(const TrainSpec& spec, int ranks, std::shared_ptr<const Dataset> dataset) {
-  TrainJob job;
-  const absl::StatusOr<TrainPlan> plan = PlanTraining(spec, ranks, *dataset);
-  EXPECT_TRUE(plan.ok()) << plan.status();
-  job.plan = *plan;
-  job.dataset = std::move(dataset);
-  return job;
 }
 
 TEST(TrainerTest, SevenRanksOverSixtyThousandImagesEndNormally) {
