@@ -67,6 +67,12 @@ absl::Status NoConnection(absl::Duration time) {
 
 absl::Status LogEnded() { return absl::OutOfRangeError("the job's log has ended"); }
 
+template <typename Response>
+absl::StatusOr<v1::Job> TakeJob(absl::StatusOr<Response> response) {
+  if (!response.ok()) return response.status();
+  return std::move(*response->mutable_job());
+}
+
 absl::Duration LongerPause(absl::Duration pause) { return std::min(2 * pause, kLongestPause); }
 
 }  // namespace
@@ -138,10 +144,8 @@ absl::StatusOr<Response> Client::Call(Method<Request, Response> method, const Re
 }
 
 absl::StatusOr<v1::Job> Client::Start(const v1::StartRequest& request) const {
-  absl::StatusOr<v1::StartResponse> response = Call(&v1::TrainingService::Stub::AsyncStart, request,
-                                                    absl::Now() + options_.timeout, !request.request_id().empty());
-  if (!response.ok()) return response.status();
-  return std::move(*response->mutable_job());
+  return TakeJob(Call(&v1::TrainingService::Stub::AsyncStart, request, absl::Now() + options_.timeout,
+                      !request.request_id().empty()));
 }
 
 absl::StatusOr<v1::Job> Client::Stop(const std::string& job_id, v1::StopRequest::Mode mode, absl::Duration wait) const {
@@ -150,28 +154,19 @@ absl::StatusOr<v1::Job> Client::Stop(const std::string& job_id, v1::StopRequest:
   request.set_mode(mode);
   request.set_wait(wait > absl::ZeroDuration());
   const absl::Duration time = request.wait() ? wait : options_.timeout;
-  absl::StatusOr<v1::StopResponse> response =
-      Call(&v1::TrainingService::Stub::AsyncStop, request, absl::Now() + time, true);
-  if (!response.ok()) return response.status();
-  return std::move(*response->mutable_job());
+  return TakeJob(Call(&v1::TrainingService::Stub::AsyncStop, request, absl::Now() + time, true));
 }
 
 absl::StatusOr<v1::Job> Client::Pause(const std::string& job_id, absl::Duration wait) const {
   v1::PauseRequest request;
   request.set_job_id(job_id);
-  absl::StatusOr<v1::PauseResponse> response =
-      Call(&v1::TrainingService::Stub::AsyncPause, request, absl::Now() + wait, true);
-  if (!response.ok()) return response.status();
-  return std::move(*response->mutable_job());
+  return TakeJob(Call(&v1::TrainingService::Stub::AsyncPause, request, absl::Now() + wait, true));
 }
 
 absl::StatusOr<v1::Job> Client::Resume(const std::string& job_id) const {
   v1::ResumeRequest request;
   request.set_job_id(job_id);
-  absl::StatusOr<v1::ResumeResponse> response =
-      Call(&v1::TrainingService::Stub::AsyncResume, request, absl::Now() + options_.timeout, true);
-  if (!response.ok()) return response.status();
-  return std::move(*response->mutable_job());
+  return TakeJob(Call(&v1::TrainingService::Stub::AsyncResume, request, absl::Now() + options_.timeout, true));
 }
 
 absl::Status Client::DeleteJob(const std::string& job_id) const {
@@ -197,10 +192,7 @@ absl::StatusOr<std::vector<v1::Checkpoint>> Client::ListCheckpoints(const std::s
 absl::StatusOr<v1::Job> Client::GetJob(const std::string& job_id) const {
   v1::GetJobRequest request;
   request.set_job_id(job_id);
-  absl::StatusOr<v1::GetJobResponse> response =
-      Call(&v1::TrainingService::Stub::AsyncGetJob, request, absl::Now() + options_.timeout, true);
-  if (!response.ok()) return response.status();
-  return std::move(*response->mutable_job());
+  return TakeJob(Call(&v1::TrainingService::Stub::AsyncGetJob, request, absl::Now() + options_.timeout, true));
 }
 
 absl::StatusOr<std::vector<v1::Job>> Client::ListJobs(const std::vector<v1::JobState>& states, int64_t limit,
