@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <optional>
-#include <span>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
@@ -73,10 +72,9 @@ absl::Status DropSurplus(JobStore* store, absl::string_view id) {
   return absl::OkStatus();
 }
 
-absl::Status ForgetAfter(JobStore* store, absl::string_view id, int64_t step) {
-  LENET_ASSIGN_OR_RETURN(const v1::Job job, store->GetJob(id));
+absl::Status ForgetAfter(JobStore* store, const v1::Job& job, int64_t step) {
   if (job.checkpoints().empty() || job.checkpoints().rbegin()->step() <= step) return absl::OkStatus();
-  return Erase(store, id, [step](int64_t saved) { return saved > step; });
+  return Erase(store, job.id(), [step](int64_t saved) { return saved > step; });
 }
 
 void RemoveTemporaries(const std::filesystem::path& job_folder) {

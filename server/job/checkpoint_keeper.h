@@ -27,7 +27,7 @@ std::vector<v1::Checkpoint> Surplus(const v1::Job& job);
 absl::Status DropSurplus(JobStore* store, absl::string_view id);
 
 // Takes those of later steps, which could not be read, out of the job's record; their files stay.
-absl::Status ForgetAfter(JobStore* store, absl::string_view id, int64_t step);
+absl::Status ForgetAfter(JobStore* store, const v1::Job& job, int64_t step);
 
 // Removes what saves that were cut short have left in the job's folder.
 void RemoveTemporaries(const std::filesystem::path& job_folder);

@@ -106,19 +106,6 @@ absl::StatusOr<v1::Job> RecordTerminal(LiveJob* live, v1::JobState from, const T
   return live->log->ChangeState(update, terminal);
 }
 
-// To QUEUED or PAUSED, in the state that `job` has saved last.
-absl::StatusOr<v1::Job> RecordWaiting(LiveJob* live, const v1::Job& job, v1::JobState to, absl::string_view reason,
-                                      absl::Time time = absl::Now()) {
-  StateUpdate update = {.from = job.state(), .to = to, .time = time, .reason = std::string(reason)};
-  v1::Progress progress = live->progress.Get();
-  progress.set_step(SavedStep(job));
-  progress.set_epoch(SavedEpoch(job));
-  update.edit = [&](v1::Job* waiting) { *waiting->mutable_progress() = progress; };
-  absl::StatusOr<v1::Job> changed = live->log->ChangeState(std::move(update));
-  if (changed.ok()) live->progress.Restore(progress);
-  return changed;
-}
-
 bool MayPass(const absl::Status& error) {
   return !absl::IsNotFound(error) && !absl::IsInternal(error) && !absl::IsFailedPrecondition(error);
 }
@@ -251,15 +238,23 @@ absl::StatusOr<v1::Job> StopWaitingJob(LiveJob* live, const v1::Job& job, absl::
   return RecordTerminal(live, job.state(), AsSaved(job, TrainEnd::kStopped), std::string(reason));
 }
 
-absl::StatusOr<v1::Job> MoveWaitingJob(LiveJob* live, const v1::Job& job, v1::JobState to, absl::string_view reason) {
-  return RecordWaiting(live, job, to, reason);
+absl::StatusOr<v1::Job> RecordWaiting(LiveJob* live, const v1::Job& job, v1::JobState to, absl::string_view reason,
+                                      absl::Time time) {
+  StateUpdate update = {.from = job.state(), .to = to, .time = time, .reason = std::string(reason)};
+  v1::Progress progress = live->progress.Get();
+  progress.set_step(SavedStep(job));
+  progress.set_epoch(SavedEpoch(job));
+  update.edit = [&](v1::Job* waiting) { *waiting->mutable_progress() = progress; };
+  absl::StatusOr<v1::Job> changed = live->log->ChangeState(std::move(update));
+  if (changed.ok()) live->progress.Restore(progress);
+  return changed;
 }
 
-absl::StatusOr<v1::Job> FailQueuedJob(LiveJob* live, JobStore* store, std::string phase, const absl::Status& why) {
+absl::StatusOr<v1::Job> FailQueuedJob(LiveJob* live, JobStore* store, const absl::Status& why) {
   StorePatience patience(StorePatience::Clock::now() + kFailPatience);
   absl::StatusOr<v1::Job> begun = BeginAttempt(live, store, &patience, nullptr);
   if (!begun.ok() || IsTerminal(begun->state())) return begun;
-  return EndAttempt(live, store, &patience, Failed(*live, std::move(phase), why));
+  return EndAttempt(live, store, &patience, Failed(*live, "init", why));
 }
 
 }  // namespace lenet

@@ -8,6 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "lenet/v1/job.pb.h"
 #include "server/job/live_job.h"
 #include "server/job/store_patience.h"
@@ -37,13 +39,17 @@ absl::StatusOr<v1::Job> EndAttempt(LiveJob* live, JobStore* store, StorePatience
 // Its time is that of the log's newest record.
 absl::StatusOr<v1::Job> EndLostAttempt(LiveJob* live, const JobStore& store, const v1::Job& job, bool goes_on);
 
-// QUEUED or PAUSED, which `job` is, to STOPPED or to the other of the two, in one try. ABORTED if the state is another
-// by now.
+// QUEUED or PAUSED, which `job` is, to STOPPED, in one try. ABORTED if the state is another by now.
 absl::StatusOr<v1::Job> StopWaitingJob(LiveJob* live, const v1::Job& job, absl::string_view reason);
-absl::StatusOr<v1::Job> MoveWaitingJob(LiveJob* live, const v1::Job& job, v1::JobState to, absl::string_view reason);
 
-// For a queued job that cannot even be run: FAILED with `why`, tried for about a second. ABORTED as BeginAttempt.
-absl::StatusOr<v1::Job> FailQueuedJob(LiveJob* live, JobStore* store, std::string phase, const absl::Status& why);
+// From the state that `job` is in to QUEUED or PAUSED, with the progress that it has saved last, in one try. ABORTED if
+// the state is another by now.
+absl::StatusOr<v1::Job> RecordWaiting(LiveJob* live, const v1::Job& job, v1::JobState to, absl::string_view reason,
+                                      absl::Time time = absl::Now());
+
+// For a queued job that cannot even be run: FAILED in phase "init" with `why`, tried for about a second. ABORTED as
+// BeginAttempt.
+absl::StatusOr<v1::Job> FailQueuedJob(LiveJob* live, JobStore* store, const absl::Status& why);
 
 }  // namespace lenet
 

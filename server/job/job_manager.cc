@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <optional>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
@@ -13,7 +12,6 @@
 #include "server/job/checkpoint_keeper.h"
 #include "server/job/job_end.h"
 #include "server/store/job_state.h"
-#include "server/store/timestamp.h"
 #include "trainer/base/log.h"
 #include "trainer/base/status.h"
 
@@ -28,6 +26,11 @@ absl::string_view StopReason(StopMode mode) {
 }
 
 bool Waiting(v1::JobState state) { return state == v1::QUEUED || state == v1::PAUSED; }
+
+void LogState(const v1::Job& job, absl::string_view found = "") {
+  Log(LogLevel::kInfo,
+      absl::StrCat("job ", job.id(), ": ", found, absl::string_view(StateName(job.state())), ": ", job.reason()));
+}
 
 absl::Status WrongState(const v1::Job& job, absl::string_view wanted) {
   return absl::FailedPreconditionError(
@@ -56,7 +59,11 @@ JobManager::JobManager(const JobManagerOptions& options, Backend* backend, Datas
       pool_(static_cast<int>(backend->devices().size())),
       health_(backend, &groups_, options.probe_interval,
               {.collective = options.collective_timeout, .join = options.join_timeout},
-              {.excluded = [this](int device, const absl::Status& why) { Exclude(device, why); },
+              {.excluded =
+                   [this](int device, const absl::Status& why) {
+                     MutexLock lock(&mutex_);
+                     pool_.SetUnhealthy(device, why.message());
+                   },
                .restored = [this](int device) { Restore(device); },
                .unusable = options.unusable}) {
   // CheckFieldsKnown uses it. Made before there are calls: ThreadSanitizer does not see how libprotobuf guards it.
@@ -71,8 +78,6 @@ JobManager::~JobManager() {
   }
   JoinFinished();
 }
-
-absl::Status JobManager::WarmUp() { return health_.WarmUp(); }
 
 absl::Status JobManager::Recover(bool running_go_on) {
   std::vector<v1::Job> jobs;
@@ -93,8 +98,7 @@ absl::Status JobManager::Recover(bool running_go_on) {
     if (!Waiting(job.state())) {
       LENET_ASSIGN_OR_RETURN(job, EndLostAttempt(live.get(), *store_, job, running_go_on));
     }
-    Log(LogLevel::kInfo,
-        absl::StrCat("job ", live->id, ": found, ", absl::string_view(StateName(job.state())), ": ", job.reason()));
+    LogState(job, "found, ");
     if (IsTerminal(job.state())) continue;
     MutexLock lock(&mutex_);
     live_[live->id] = live;
@@ -114,11 +118,8 @@ void JobManager::Serve() {
 
 absl::StatusOr<v1::Job> JobManager::Start(const v1::StartRequest& request, absl::string_view client) {
   LENET_RETURN_IF_ERROR(CheckRequest(request));
-  const absl::StatusOr<v1::Job> known = FindRequest(request);
-  if (!absl::IsNotFound(known.status())) {
-    LENET_RETURN_IF_ERROR(known.status());
-    return GetJob(known->id());
-  }
+  LENET_ASSIGN_OR_RETURN(std::optional<v1::Job> known, FindRequest(request));
+  if (known) return GetJob(known->id());
   LENET_RETURN_IF_ERROR(CheckAccepting());
   LENET_ASSIGN_OR_RETURN(Admitted admitted, Admit(request.spec(), *backend_, *catalog_));
   LENET_ASSIGN_OR_RETURN(const StartFile start, ReadStartFile(request, admitted, *store_));
@@ -126,30 +127,28 @@ absl::StatusOr<v1::Job> JobManager::Start(const v1::StartRequest& request, absl:
     LENET_RETURN_IF_ERROR(Annotate(ProbeFolder(options_.checkpoint_root, admitted.checkpoint_bytes), "checkpoints"));
   }
 
-  LivePtr created;
   v1::Job job;
   {
     MutexLock admit(&admit_mutex_);
     // An equal call may have been quicker; the limits do not hold for it.
-    absl::StatusOr<v1::Job> known = FindRequest(request);
-    if (!absl::IsNotFound(known.status())) {
-      LENET_ASSIGN_OR_RETURN(job, std::move(known));
-      return GetJob(job.id());
-    }
+    LENET_ASSIGN_OR_RETURN(known, FindRequest(request));
+    if (known) return GetJob(known->id());
     LENET_RETURN_IF_ERROR(CheckAccepting());
     LENET_RETURN_IF_ERROR(CheckClient(client));
-    LENET_ASSIGN_OR_RETURN(job, CreateJob(request, client, std::move(admitted), start, &created));
+    LENET_ASSIGN_OR_RETURN(job, CreateJob(request, client, std::move(admitted), start));
   }
-  if (created == nullptr) return GetJob(job.id());
-  Complete(created, &job);
+  Complete(FindLive(job.id()), &job);
   Dispatch();
   return job;
 }
 
-absl::StatusOr<v1::Job> JobManager::FindRequest(const v1::StartRequest& request) const {
-  if (request.request_id().empty()) return absl::NotFoundError("the request has no id");
-  LENET_ASSIGN_OR_RETURN(v1::Job known, store_->FindByRequestId(request.request_id()));
-  return SameRequest(std::move(known), request);
+absl::StatusOr<std::optional<v1::Job>> JobManager::FindRequest(const v1::StartRequest& request) const {
+  if (request.request_id().empty()) return std::nullopt;
+  absl::StatusOr<v1::Job> known = store_->FindByRequestId(request.request_id());
+  if (absl::IsNotFound(known.status())) return std::nullopt;
+  LENET_RETURN_IF_ERROR(known.status());
+  LENET_ASSIGN_OR_RETURN(v1::Job same, SameRequest(*std::move(known), request));
+  return std::optional<v1::Job>(std::move(same));
 }
 
 absl::Status JobManager::CheckAccepting() const {
@@ -180,21 +179,11 @@ absl::Status JobManager::CheckClient(absl::string_view client) const {
 }
 
 absl::StatusOr<v1::Job> JobManager::CreateJob(const v1::StartRequest& request, absl::string_view client,
-                                              Admitted admitted, const StartFile& start, LivePtr* created) {
+                                              Admitted admitted, const StartFile& start) {
   const absl::Time now = absl::Now();
   // The job is created with one record.
   const LivePtr live = NewLive(ids_.Next(now), std::move(admitted), std::string(client), 1);
-  v1::Job job;
-  job.set_id(live->id);
-  job.set_request_id(request.request_id());
-  job.set_name(request.name());
-  job.set_client(live->client);
-  if (start.from) *job.mutable_resumed_from() = *start.from;
-  job.set_state(v1::QUEUED);
-  job.set_reason("waiting for its turn");
-  *job.mutable_spec() = request.spec();
-  *job.mutable_resolved() = live->admitted.resolved;
-  *job.mutable_created_at() = ToTimestamp(now);
+  const v1::Job job = NewJob(request, start, *live, now);
   v1::MetricRecord record;
   *record.mutable_time() = job.created_at();
   record.mutable_state_change()->set_to(v1::QUEUED);
@@ -222,7 +211,6 @@ absl::StatusOr<v1::Job> JobManager::CreateJob(const v1::StartRequest& request, a
     LENET_RETURN_IF_ERROR(result.status());
     return SameRequest(std::move(result->job), request);
   }
-  *created = live;
   Log(LogLevel::kInfo, absl::StrCat("job ", live->id, ": accepted: ", request.spec().dataset(), ", ",
                                     live->admitted.devices.ranks, " ranks"));
   Enqueue(live);
@@ -240,13 +228,7 @@ JobManager::LivePtr JobManager::NewLive(std::string id, Admitted admitted, std::
   MetricsLog::Hooks hooks;
   hooks.wake = [this] { flusher_.Wake(); };
   hooks.stuck = [weak = std::weak_ptr<LiveJob>(live)](const absl::Status& why) {
-    const LivePtr stuck = weak.lock();
-    if (stuck == nullptr) return;
-    {
-      MutexLock lock(&stuck->mutex);
-      stuck->log_error = why;
-    }
-    stuck->stop.Request(StopMode::kAbort);
+    if (const LivePtr stuck = weak.lock()) stuck->FailForLog(why);
   };
   live->log = std::make_shared<MetricsLog>(store_, live->id, last_sequence, std::move(hooks));
   return live;
@@ -329,7 +311,7 @@ uint64_t JobManager::Pause(absl::string_view id, EndCallback done) {
 }
 
 absl::StatusOr<v1::Job> JobManager::PauseWaiting(const LivePtr& live, const v1::Job& job) {
-  absl::StatusOr<v1::Job> paused = MoveWaitingJob(live.get(), job, v1::PAUSED, kPaused);
+  absl::StatusOr<v1::Job> paused = RecordWaiting(live.get(), job, v1::PAUSED, kPaused);
   if (!paused.ok()) {
     MutexLock lock(&mutex_);
     Enqueue(live);
@@ -348,7 +330,7 @@ absl::StatusOr<v1::Job> JobManager::Resume(absl::string_view id) {
     if (live == nullptr) return UnrecordedEnd(id, "");
     if (job.state() != v1::PAUSED) return GetJob(id);
     MutexLock admit(&admit_mutex_);
-    absl::StatusOr<v1::Job> changed = MoveWaitingJob(live.get(), job, v1::QUEUED, "resumed on request");
+    absl::StatusOr<v1::Job> changed = RecordWaiting(live.get(), job, v1::QUEUED, "resumed on request");
     if (absl::IsAborted(changed.status())) continue;
     LENET_RETURN_IF_ERROR(changed.status());
     MutexLock lock(&mutex_);
@@ -367,8 +349,6 @@ absl::StatusOr<v1::Job> JobManager::Resume(absl::string_view id) {
   return GetJob(id);
 }
 
-absl::Status JobManager::Delete(absl::string_view id) { return store_->DeleteJob(id); }
-
 uint64_t JobManager::WaitForEnd(absl::string_view id, EndCallback done) {
   {
     MutexLock lock(&mutex_);
@@ -385,11 +365,6 @@ bool JobManager::StopWaiting(absl::string_view id, uint64_t token) {
   MutexLock lock(&mutex_);
   dropped = waiters_.Remove(id, token);
   return dropped != nullptr;
-}
-
-void JobManager::Exclude(int device, const absl::Status& why) {
-  MutexLock lock(&mutex_);
-  pool_.SetUnhealthy(device, why.message());
 }
 
 void JobManager::Restore(int device) {
@@ -529,8 +504,8 @@ void JobManager::Dispatch() {
     }
   }
   for (const auto& [live, why] : unstarted) {
-    const absl::StatusOr<v1::Job> job = FailQueuedJob(
-        live.get(), store_, "init", absl::ResourceExhaustedError(absl::StrCat("a thread for the job: ", why)));
+    const absl::StatusOr<v1::Job> job =
+        FailQueuedJob(live.get(), store_, absl::ResourceExhaustedError(absl::StrCat("a thread for the job: ", why)));
     if (!absl::IsAborted(job.status())) Ended(live, job);
   }
 }
@@ -560,10 +535,7 @@ void JobManager::RunOnThread(const LivePtr& live, const std::vector<int>& device
   // ABORTED: a Stop ended the job while it was queued, and has reported it.
   const bool waits = job.ok() && Waiting(job->state());
   if (!waits && !absl::IsAborted(job.status())) Ended(live, job);
-  if (waits) {
-    Log(LogLevel::kInfo,
-        absl::StrCat("job ", live->id, ": ", absl::string_view(StateName(job->state())), ": ", job->reason()));
-  }
+  if (waits) LogState(*job);
   std::thread own;
   bool pause = false;
   std::vector<JobWaiters::Waiter> paused;
@@ -598,8 +570,7 @@ void JobManager::RunOnThread(const LivePtr& live, const std::vector<int>& device
 
 void JobManager::Ended(const LivePtr& live, absl::StatusOr<v1::Job> job) {
   if (job.ok()) {
-    Log(LogLevel::kInfo,
-        absl::StrCat("job ", live->id, ": ", absl::string_view(StateName(job->state())), ": ", job->reason()));
+    LogState(*job);
   } else {
     job = UnrecordedEnd(live->id, job.status().ToString());
     Log(LogLevel::kError, job.status().message());
@@ -611,7 +582,6 @@ void JobManager::Ended(const LivePtr& live, absl::StatusOr<v1::Job> job) {
     live_.erase(live->id);
     queue_.Remove(live->id);
     waiters = waiters_.Take(live->id);
-    idle_.SignalAll();
   }
   for (const JobWaiters::Waiter& waiter : waiters) {
     waiter.done(waiter.for_pause && job.ok() ? WrongState(*job, "it ended before it was paused") : job);

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -81,7 +82,7 @@ class JobManager {
   absl::Status Recover(bool running_go_on) ABSL_LOCKS_EXCLUDED(admit_mutex_, mutex_);
   // Uses every device once, and gives no jobs to those that fail. An error if all do, or if only together they fail;
   // CANCELLED if a drain began.
-  absl::Status WarmUp();
+  absl::Status WarmUp() { return health_.WarmUp(); }
   // From now on jobs are accepted, unless a drain began.
   void Serve() ABSL_LOCKS_EXCLUDED(admit_mutex_, mutex_);
 
@@ -100,7 +101,7 @@ class JobManager {
   // ended.
   absl::StatusOr<v1::Job> Resume(absl::string_view id) ABSL_LOCKS_EXCLUDED(admit_mutex_, mutex_);
   // With its checkpoints. FAILED_PRECONDITION unless it has ended.
-  absl::Status Delete(absl::string_view id) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Delete(absl::string_view id) { return store_->DeleteJob(id); }
 
   // Calls `done` once, with the job when it has ended, NOT_FOUND, or DATA_LOSS if it has ended but the store has not
   // taken that: maybe before this returns, else from the thread that ends the job. Gives a token for StopWaiting, 0 if
@@ -135,17 +136,15 @@ class JobManager {
   using LivePtr = std::shared_ptr<LiveJob>;
   using LiveJobs = std::map<std::string, LivePtr, std::less<>>;
 
-  // What the devices' health tells.
-  void Exclude(int device, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The device works again.
   void Restore(int device) ABSL_LOCKS_EXCLUDED(mutex_);
-  // NOT_FOUND if the request has no id, or a new one.
-  absl::StatusOr<v1::Job> FindRequest(const v1::StartRequest& request) const;
+  // The job of an equal request, if there is one.
+  absl::StatusOr<std::optional<v1::Job>> FindRequest(const v1::StartRequest& request) const;
   absl::Status CheckAccepting() const ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status CheckClient(absl::string_view client) const ABSL_LOCKS_EXCLUDED(mutex_);
-  // *created is set if the job is new.
   absl::StatusOr<v1::Job> CreateJob(const v1::StartRequest& request, absl::string_view client, Admitted admitted,
-                                    const StartFile& start, LivePtr* created)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(admit_mutex_) ABSL_LOCKS_EXCLUDED(mutex_);
+                                    const StartFile& start) ABSL_EXCLUSIVE_LOCKS_REQUIRED(admit_mutex_)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   // Of a job that has so many records.
   LivePtr NewLive(std::string id, Admitted admitted, std::string client, uint64_t last_sequence);
   LivePtr FindLive(absl::string_view id) const ABSL_LOCKS_EXCLUDED(mutex_);

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 
 namespace lenet {
 namespace {
@@ -79,8 +78,7 @@ std::string JobQueue::WaitsFor(absl::string_view id, const DevicePool& pool) con
   // It has just left the queue.
   if (position == 0) return "its devices are being set up";
   const QueueEntry& entry = entries_[static_cast<size_t>(position - 1)];
-  if (!pool.CanEverAcquire(entry.devices)) return absl::StrCat("waits for ", pool.Missing(entry.devices));
-  if (position > 1 && Head(pool) != &entry) {
+  if (position > 1 && pool.CanEverAcquire(entry.devices) && Head(pool) != &entry) {
     return absl::StrCat("waits behind ", position - 1, position == 2 ? " job" : " jobs");
   }
   return absl::StrCat("waits for ", pool.Missing(entry.devices));

@@ -134,7 +134,7 @@ absl::StatusOr<std::optional<Checkpoint>> FindStart(const JobServices& services,
   for (auto saved = job.checkpoints().rbegin(); saved != job.checkpoints().rend(); ++saved) {
     absl::StatusOr<Checkpoint> checkpoint = LoadCheckpoint(saved->path(), net, optimizer);
     if (checkpoint.ok()) {
-      LENET_RETURN_IF_ERROR(ForgetAfter(services.store, live->id, saved->step()));
+      LENET_RETURN_IF_ERROR(ForgetAfter(services.store, job, saved->step()));
       return std::optional<Checkpoint>(*std::move(checkpoint));
     }
     const std::string warning =
@@ -142,7 +142,7 @@ absl::StatusOr<std::optional<Checkpoint>> FindStart(const JobServices& services,
     Log(LogLevel::kWarning, absl::StrCat("job ", live->id, ": ", warning));
     live->log->Add(ToWarning(warning));
   }
-  LENET_RETURN_IF_ERROR(ForgetAfter(services.store, live->id, -1));
+  LENET_RETURN_IF_ERROR(ForgetAfter(services.store, job, -1));
   if (!job.has_resumed_from()) return std::optional<Checkpoint>();
   const std::filesystem::path start = JobFolder(services, *live) / kStartFile;
   if (job.resumed_from().job_id().empty()) {

@@ -40,6 +40,14 @@ struct LiveJob {
   StopRequest stop;
   JobProgress progress;
 
+  // The log's records cannot be stored: the attempt that runs is to end, and the job to fail with this.
+  void FailForLog(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex) {
+    {
+      MutexLock lock(&mutex);
+      log_error = why;
+    }
+    stop.Request(StopMode::kAbort);
+  }
   // The attempt that runs is to end, by a stop of that mode, and the job to wait. A stronger wish stays.
   void AskToYield(Yield wish, absl::string_view reason, StopMode mode) ABSL_LOCKS_EXCLUDED(mutex) {
     {
@@ -61,7 +69,6 @@ struct LiveJob {
 
   Mutex mutex;
   std::string engine ABSL_GUARDED_BY(mutex);  // as Engine::name(), once the ranks are warm
-  // The log's records cannot be stored: the job fails with this.
   absl::Status log_error ABSL_GUARDED_BY(mutex);
   // Set before the stop is requested by which the attempt ends; a stop of the job itself comes first.
   Yield yield ABSL_GUARDED_BY(mutex) = Yield::kNone;

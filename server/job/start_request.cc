@@ -9,10 +9,9 @@
 #include "google/protobuf/util/message_differencer.h"
 #include "server/job/checkpoint_keeper.h"
 #include "server/job/convert.h"
+#include "server/store/timestamp.h"
 #include "trainer/base/file.h"
 #include "trainer/base/status.h"
-#include "trainer/nn/net.h"
-#include "trainer/train/checkpoint.h"
 #include "trainer/train/safetensors.h"
 
 namespace lenet {
@@ -151,6 +150,21 @@ absl::StatusOr<StartFile> ReadStartFile(const v1::StartRequest& request, const A
       break;
   }
   return StartFile();
+}
+
+v1::Job NewJob(const v1::StartRequest& request, const StartFile& start, const LiveJob& live, absl::Time now) {
+  v1::Job job;
+  job.set_id(live.id);
+  job.set_request_id(request.request_id());
+  job.set_name(request.name());
+  job.set_client(live.client);
+  if (start.from) *job.mutable_resumed_from() = *start.from;
+  job.set_state(v1::QUEUED);
+  job.set_reason("waiting for its turn");
+  *job.mutable_spec() = request.spec();
+  *job.mutable_resolved() = live.admitted.resolved;
+  *job.mutable_created_at() = ToTimestamp(now);
+  return job;
 }
 
 absl::Status PlaceStartFile(const StartFile& start, const std::filesystem::path& job_folder) {

@@ -9,9 +9,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "lenet/v1/job.pb.h"
 #include "lenet/v1/training_service.pb.h"
 #include "server/job/admission.h"
+#include "server/job/live_job.h"
 #include "server/store/job_store.h"
 
 namespace lenet {
@@ -33,6 +35,9 @@ struct StartFile {
 // with the weights; FAILED_PRECONDITION: the job has no checkpoint; DATA_LOSS: its file is damaged.
 absl::StatusOr<StartFile> ReadStartFile(const v1::StartRequest& request, const Admitted& admitted,
                                         const JobStore& store);
+
+// The job that the request asks for, QUEUED.
+v1::Job NewJob(const v1::StartRequest& request, const StartFile& start, const LiveJob& live, absl::Time now);
 
 // Writes it into the job's folder, where the job's first attempt looks for it.
 absl::Status PlaceStartFile(const StartFile& start, const std::filesystem::path& job_folder);

@@ -154,12 +154,13 @@ absl::StatusOr<v1::Job> MetricsLog::ChangeStateLocked(StateUpdate update, const 
     *record.mutable_terminal() = terminal;
     update.records.push_back(record);
   }
-  std::vector<v1::MetricRecord> records = update.records;
-  const v1::JobState to = update.to;
+  // Of jobs that do not run nothing is kept in memory, however long a reader holds the log.
+  const bool rests = EndsAttempt(update.to);
+  std::vector<v1::MetricRecord> records;
+  if (!rests) records = update.records;
   LENET_ASSIGN_OR_RETURN(v1::Job job, store_->ChangeState(job_id_, std::move(update)));
   if (ends) unsaved_.clear();
-  if (EndsAttempt(to)) {
-    // Of jobs that do not run nothing is kept, however long a reader holds the log.
+  if (rests) {
     recent_.Clear();
   } else {
     uint64_t sequence = job.last_sequence() - records.size();

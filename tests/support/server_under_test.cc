@@ -131,6 +131,13 @@ std::vector<v1::MetricRecord> ServerUnderTest::ReadLog(const std::string& id, ui
   return {records.begin(), records.end()};
 }
 
+ServerUnderTestOptions Paced(int devices) {
+  ServerUnderTestOptions options;
+  options.devices = devices;
+  options.script = [](int) { return FakeScript{.step_time = kStepTime}; };
+  return options;
+}
+
 bool Eventually(const std::function<bool()>& condition, std::chrono::milliseconds patience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
   while (!condition()) {

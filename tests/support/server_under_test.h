@@ -111,6 +111,10 @@ class ServerUnderTest {
   std::unique_ptr<JobManager> manager_;
 };
 
+// Of jobs that train at a pace at which tests can act on them.
+inline constexpr std::chrono::microseconds kStepTime(500);
+ServerUnderTestOptions Paced(int devices = 2);
+
 // How long tests wait for what must come.
 inline constexpr std::chrono::seconds kPatience(30);
 

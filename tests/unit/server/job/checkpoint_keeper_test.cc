@@ -82,10 +82,10 @@ TEST(ForgetAfterTest, LeavesTheFilesAndEarlierSteps) {
     records[0].mutable_checkpoint_saved()->set_step(step);
     ASSERT_TRUE(store.AppendRecords("a", records).ok());
   }
-  EXPECT_TRUE(ForgetAfter(&store, "a", 2).ok());
+  EXPECT_TRUE(ForgetAfter(&store, *store.GetJob("a"), 2).ok());
   ASSERT_EQ(store.GetJob("a")->checkpoints_size(), 2);
   EXPECT_EQ(store.GetJob("a")->checkpoints(1).step(), 2);
-  EXPECT_TRUE(ForgetAfter(&store, "a", -1).ok());
+  EXPECT_TRUE(ForgetAfter(&store, *store.GetJob("a"), -1).ok());
   EXPECT_EQ(store.GetJob("a")->checkpoints_size(), 0);
 }
 

@@ -20,16 +20,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr std::chrono::microseconds kStepTime(500);
-
 class RestartTest : public ::testing::Test {
  protected:
-  static ServerUnderTestOptions Options() {
-    ServerUnderTestOptions options;
-    options.script = [](int) { return FakeScript{.step_time = kStepTime}; };
-    return options;
-  }
-
   std::string Start(const v1::StartRequest& request) {
     const absl::StatusOr<v1::Job> job = server_.manager().Start(request);
     EXPECT_TRUE(job.ok()) << job.status();
@@ -92,7 +84,7 @@ class RestartTest : public ::testing::Test {
     EXPECT_EQ(newest, std::vector<int64_t>(static_cast<size_t>(ranks), steps));
   }
 
-  ServerUnderTest server_{Options()};
+  ServerUnderTest server_{Paced()};
 };
 
 TEST_F(RestartTest, ARunningJobGoesOnWhereTheDrainSavedIt) {
@@ -352,8 +344,7 @@ TEST_F(RestartTest, WeightsThatAreNoSafetensorsFileAreRefused) {
 }
 
 TEST(ClientLimitTest, AClientHoldsSoManyJobsAndNoMore) {
-  ServerUnderTestOptions options;
-  options.script = [](int) { return FakeScript{.step_time = kStepTime}; };
+  ServerUnderTestOptions options = Paced();
   options.manager.max_jobs_per_client = 2;
   ServerUnderTest server(options);
   const std::string first = server.manager().Start(ServerUnderTest::Request(0, 2), "10.0.0.1")->id();

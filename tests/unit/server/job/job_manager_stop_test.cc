@@ -23,8 +23,6 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr std::chrono::microseconds kStepTime(500);
-
 class StopTest : public ::testing::Test {
  protected:
   static ServerUnderTestOptions Options(const FakeScript& script) {

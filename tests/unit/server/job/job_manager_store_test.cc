@@ -20,13 +20,10 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr std::chrono::microseconds kStepTime(500);
-
 class RefusingStoreTest : public ::testing::Test {
  protected:
   static ServerUnderTestOptions Options() {
-    ServerUnderTestOptions options;
-    options.script = [](int) { return FakeScript{.step_time = kStepTime}; };
+    ServerUnderTestOptions options = Paced();
     options.manager.abort_patience = std::chrono::milliseconds(300);
     return options;
   }

@@ -23,16 +23,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr std::chrono::microseconds kStepTime(500);
-
-// Jobs train at a pace at which tests can act on them.
-ServerUnderTestOptions Paced(int devices = 2) {
-  ServerUnderTestOptions options;
-  options.devices = devices;
-  options.script = [](int) { return FakeScript{.step_time = kStepTime}; };
-  return options;
-}
-
 std::string StartJob(ServerUnderTest* server, const v1::StartRequest& request) {
   const absl::StatusOr<v1::Job> job = server->manager().Start(request);
   EXPECT_TRUE(job.ok()) << job.status();

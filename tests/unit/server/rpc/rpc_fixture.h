@@ -20,14 +20,6 @@ namespace lenet {
 
 class RpcTest : public ::testing::Test {
  protected:
-  static constexpr std::chrono::microseconds kStepTime{500};
-
-  static ServerUnderTestOptions Paced() {
-    ServerUnderTestOptions options;
-    options.script = [](int) { return FakeScript{.step_time = kStepTime}; };
-    return options;
-  }
-
   explicit RpcTest(ServerUnderTestOptions options = Paced(), size_t max_streams = 1000)
       : server_(std::move(options)),
         rpc_(RpcServer::Start({.listen = "127.0.0.1:0", .max_streams = max_streams},
