@@ -1,14 +1,14 @@
 """What end-to-end tests share that call the API itself: stubs, a channel that outlives daemons, a watcher that does too."""
 import importlib
 import os
-import pathlib
 import subprocess
 import sys
 import threading
 import time
 import unittest
 
-PYTHON = "/usr/bin/python3"  # the distribution's, which has its python3-grpcio
+from harness import PATIENCE, PYTHON, ROOT, TestCase, wait_until
+
 try:
     import grpc
 except ImportError:
@@ -16,9 +16,6 @@ except ImportError:
         os.execv(PYTHON, [PYTHON, "-B", *sys.argv])
     grpc = None
 
-from harness import PATIENCE, TestCase, wait_until
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 CALL_SECONDS = 10
 
 

@@ -18,6 +18,8 @@ import time
 import unittest
 
 PATIENCE = 120.0
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PYTHON = "/usr/bin/python3"  # the distribution's, which has its python3-grpcio
 
 # lenetctl's exit codes.
 SUCCESS, ERROR, USAGE, JOB_FAILED, JOB_STOPPED, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130

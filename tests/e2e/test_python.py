@@ -1,15 +1,11 @@
 """The Python client of proto/README.md, as it stands there."""
 import json
 import os
-import pathlib
 import re
 import subprocess
 import unittest
 
-from harness import PATIENCE, TestCase, dataset_files, write_dataset
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-PYTHON = "/usr/bin/python3"  # the distribution's, which has its python3-grpcio
+from harness import PATIENCE, PYTHON, ROOT, TestCase, dataset_files, write_dataset
 
 
 def has_grpc():
