@@ -10,7 +10,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/gpu/device_memory.h"
+#include "tests/gpu/cuda_driver.h"
 #include "tests/support/backend_under_test.h"
 #include "tests/support/rank_run.h"
 #include "tests/support/rank_threads.h"
