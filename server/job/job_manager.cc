@@ -223,10 +223,19 @@ void JobManager::Enqueue(const LivePtr& live) {
   queue_.Push({.id = live->id, .priority = live->admitted.priority, .devices = live->admitted.devices});
 }
 
+void JobManager::OnWritten(std::function<void()> written) {
+  MutexLock lock(&written_mutex_);
+  written_ = std::move(written);
+}
+
 JobManager::LivePtr JobManager::NewLive(std::string id, Admitted admitted, std::string client, uint64_t last_sequence) {
   auto live = std::make_shared<LiveJob>(std::move(id), std::move(admitted), std::move(client));
   MetricsLog::Hooks hooks;
   hooks.wake = [this] { flusher_.Wake(); };
+  hooks.written = [this] {
+    MutexLock lock(&written_mutex_);
+    if (written_) written_();
+  };
   hooks.stuck = [weak = std::weak_ptr<LiveJob>(live)](const absl::Status& why) {
     if (const LivePtr stuck = weak.lock()) stuck->FailForLog(why);
   };

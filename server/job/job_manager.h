@@ -121,6 +121,9 @@ class JobManager {
   absl::StatusOr<MetricsReader> ReadMetrics(absl::string_view id, uint64_t from_sequence, RecordWishes wishes,
                                             uint32_t known_epoch = 0) const ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // `written` is called, from any thread, when there are new records; null: no more, when this returns. Quick.
+  void OnWritten(std::function<void()> written) ABSL_LOCKS_EXCLUDED(written_mutex_);
+
   ServerLoad Load() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // No job is accepted or started any more; those that run are asked to save their state and to wait in the queue, with
@@ -166,6 +169,9 @@ class JobManager {
   // The job is at its end, which whoever recorded it reports here.
   void Ended(const LivePtr& live, absl::StatusOr<v1::Job> job) ABSL_LOCKS_EXCLUDED(mutex_);
   void JoinFinished() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  Mutex written_mutex_;
+  std::function<void()> written_ ABSL_GUARDED_BY(written_mutex_);
 
   const JobManagerOptions options_;
   Backend* const backend_;

@@ -172,6 +172,7 @@ absl::StatusOr<v1::Job> MetricsLog::ChangeStateLocked(StateUpdate update, const 
   }
   last_sequence_.store(job.last_sequence(), std::memory_order_release);
   if (ends) ended_.store(true, std::memory_order_release);
+  if (hooks_.written) hooks_.written();
   return job;
 }
 
@@ -223,6 +224,7 @@ absl::Status MetricsLog::FlushLocked(absl::Status* stuck) {
   }
   recent_.Add(Share(&unsaved_));
   last_sequence_.store(*last, std::memory_order_release);
+  if (hooks_.written) hooks_.written();
   return absl::OkStatus();
 }
 

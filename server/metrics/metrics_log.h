@@ -45,6 +45,8 @@ class MetricsLog {
   struct Hooks {
     // due() has become earlier. Quick.
     std::function<void()> wake;
+    // Records have been written. Quick; under a lock of the log.
+    std::function<void()> written;
     // Called once, from Flush() or ChangeState() and without a lock, when the log is stuck.
     std::function<void(const absl::Status& why)> stuck;
   };

@@ -56,7 +56,7 @@ absl::StatusOr<MetricsReader::Place> MetricsReader::Read(int64_t max_bytes,
       if (log_->last_sequence() < next_) {
         if (ended) return Place::kEnd;
         LENET_RETURN_IF_ERROR(closed);
-        return AtNewest();
+        return Place::kNewest;
       }
     }
     LENET_ASSIGN_OR_RETURN(RecordPage page, ReadPage(max_bytes));
@@ -71,7 +71,7 @@ absl::StatusOr<MetricsReader::Place> MetricsReader::Read(int64_t max_bytes,
     }
     const bool newest = next_ > page.last_sequence;
     if (newest && page.ended) return Place::kEnd;
-    if (newest && log_ != nullptr) return AtNewest();
+    if (newest && log_ != nullptr) return Place::kNewest;
     if (out->size() > before) return Place::kMore;
     if (newest) return UnrecordedEnd(job_id_, "");
   }
@@ -102,11 +102,6 @@ absl::Status MetricsReader::Rewind(int64_t max_bytes, RecordPage* page,
   }
   log_epoch_ = page->log_epoch;
   return absl::OkStatus();
-}
-
-MetricsReader::Place MetricsReader::AtNewest() {
-  log_->AwaitMore();
-  return Place::kNewest;
 }
 
 }  // namespace lenet

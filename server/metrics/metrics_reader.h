@@ -37,6 +37,9 @@ class MetricsReader {
   // after all records, if the job is over but its end is not in the store; the store's errors.
   absl::StatusOr<Place> Read(int64_t max_bytes, google::protobuf::RepeatedPtrField<v1::MetricRecord>* out);
 
+  // What comes next should be written soon: for a reader that is at kNewest, and waits.
+  void AwaitMore() { log_->AwaitMore(); }
+
   // Job.log_epoch; 0 before the first Read() that was not an error.
   uint32_t log_epoch() const { return log_epoch_; }
 
@@ -45,7 +48,6 @@ class MetricsReader {
   absl::StatusOr<RecordPage> ReadPage(int64_t max_bytes);
   // On the first page: goes back to where the log was cut off after the reader's epoch.
   absl::Status Rewind(int64_t max_bytes, RecordPage* page, google::protobuf::RepeatedPtrField<v1::MetricRecord>* out);
-  Place AtNewest();
 
   const JobStore* const store_;
   const std::string job_id_;

@@ -46,7 +46,10 @@ RpcServer::RpcServer(const RpcServerOptions& options, const ServerIdentity& iden
                      const Backend* backend, const DatasetCatalog* catalog)
     : executor_(kExecutorThreads, kMaxWaitingCalls),
       hub_(options.max_streams),
-      service_(identity, manager, backend, catalog, &hub_, &executor_) {}
+      service_(identity, manager, backend, catalog, &hub_, &executor_),
+      manager_(manager) {
+  manager_->OnWritten([this] { hub_.Wake(); });
+}
 
 absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptions& options,
                                                             const ServerIdentity& identity, JobManager* manager,
@@ -82,6 +85,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptio
 }
 
 RpcServer::~RpcServer() {
+  manager_->OnWritten(nullptr);
   if (server_ != nullptr) Shutdown(std::chrono::steady_clock::now());
 }
 

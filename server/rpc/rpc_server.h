@@ -61,6 +61,7 @@ class RpcServer {
   Executor executor_;
   StreamHub hub_;
   TrainingService service_;
+  JobManager* const manager_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<Listener> listener_;  // its thread uses the acceptor

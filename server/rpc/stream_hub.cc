@@ -62,16 +62,26 @@ bool StreamHub::WaitEmpty(std::chrono::steady_clock::time_point deadline) {
   return true;
 }
 
+void StreamHub::Wake() {
+  {
+    MutexLock lock(&mutex_);
+    if (woken_ || streams_.empty()) return;
+    woken_ = true;
+  }
+  changed_.Signal();
+}
+
 void StreamHub::Run() {
   pthread_setname_np(pthread_self(), "streams");
   auto next = std::chrono::steady_clock::now();
   for (;;) {
-    std::vector<std::shared_ptr<HubStream>> due;
-    bool draining = false;
+    Streams due;
+    Streams woken;
+    HubStream::Occasion occasion;
     {
       MutexLock lock(&mutex_);
       bool all = false;
-      while (!stop_ && added_.empty() && !all) {
+      while (!stop_ && added_.empty() && !woken_ && !all) {
         if (streams_.empty()) {
           changed_.Wait(&mutex_);
         } else {
@@ -83,14 +93,29 @@ void StreamHub::Run() {
       if (all) {
         due = streams_;
         next = std::chrono::steady_clock::now() + interval_;
+      } else if (woken_) {
+        woken = streams_;
       }
-      draining = draining_;
+      woken_ = false;
+      occasion.draining = draining_;
     }
-    for (const std::shared_ptr<HubStream>& stream : due) {
-      (void)Guarded([&stream, draining] {
-        stream->Tick(draining);
+    const auto tick = [&occasion](HubStream* stream) {
+      occasion.eager = stream->wakes_left_ > 1;
+      bool wrote = false;
+      (void)Guarded([stream, &occasion, &wrote] {
+        wrote = stream->Tick(occasion);
         return absl::OkStatus();
       });
+      return wrote;
+    };
+    for (const std::shared_ptr<HubStream>& stream : due) {
+      stream->wakes_left_ = stream->idle_ ? kWakes : 1;
+      stream->idle_ = !tick(stream.get());
+    }
+    for (const std::shared_ptr<HubStream>& stream : woken) {
+      if (stream->wakes_left_ == 0) continue;
+      --stream->wakes_left_;
+      if (tick(stream.get())) stream->idle_ = false;
     }
   }
 }

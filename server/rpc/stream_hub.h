@@ -14,18 +14,33 @@ namespace lenet {
 
 class HubStream {
  public:
+  struct Occasion {
+    bool draining = false;  // nothing more will come; a stream with nothing left to write ends
+    bool eager = false;     // the stream has been idle, and what comes next should not wait
+  };
+
   virtual ~HubStream() = default;
 
-  // On the hub's thread: writes what there is, if the write before is done. `draining`: nothing more will come; a
-  // stream with nothing left to write ends. An exception is logged, and the other streams go on.
-  virtual void Tick(bool draining) = 0;
+  // On the hub's thread: writes what there is, if the write before is done. False if there was nothing to write. An
+  // exception is logged, and the other streams go on.
+  virtual bool Tick(const Occasion& occasion) = 0;
+
+ private:
+  friend class StreamHub;
+  // Of the hub's thread.
+  bool idle_ = true;  // nothing to write since the last regular tick
+  int wakes_left_ = 0;
 };
 
 // Ticks each stream once when it is added, and then every `interval`: writes are gathered, their number does not grow
 // with the rate of the records, and gRPC's threads stay free for other calls (a stream that writes again as soon as the
-// write before is done starves them). Sleeps while there is no stream. Safe from any thread.
+// write before is done starves them). Between two such ticks Wake() brings the next one forward: once for a stream that
+// has much to write, kWakes times for one that was idle. Sleeps while there is no stream. Safe from any thread.
 class StreamHub {
  public:
+  // A job's start has that many records before its first losses.
+  static constexpr int kWakes = 8;
+
   explicit StreamHub(size_t max_streams, std::chrono::milliseconds interval = std::chrono::milliseconds(50));
   ~StreamHub();
   StreamHub(const StreamHub&) = delete;
@@ -35,12 +50,16 @@ class StreamHub {
   absl::Status Add(std::shared_ptr<HubStream> stream) ABSL_LOCKS_EXCLUDED(mutex_);
   // The stream may still be in a tick when this returns. Harmless if it is not there.
   void Remove(const HubStream* stream) ABSL_LOCKS_EXCLUDED(mutex_);
+  // There may be something to write.
+  void Wake() ABSL_LOCKS_EXCLUDED(mutex_);
 
   void Drain() ABSL_LOCKS_EXCLUDED(mutex_);
   // Waits until there is no stream; false if the deadline passes first.
   bool WaitEmpty(std::chrono::steady_clock::time_point deadline) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
+  using Streams = std::vector<std::shared_ptr<HubStream>>;
+
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const size_t max_streams_;
@@ -48,8 +67,9 @@ class StreamHub {
   Mutex mutex_;
   CondVar changed_;
   CondVar empty_;
-  std::vector<std::shared_ptr<HubStream>> streams_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::shared_ptr<HubStream>> added_ ABSL_GUARDED_BY(mutex_);  // of streams_: not ticked yet
+  Streams streams_ ABSL_GUARDED_BY(mutex_);
+  Streams added_ ABSL_GUARDED_BY(mutex_);  // of streams_: not ticked yet
+  bool woken_ ABSL_GUARDED_BY(mutex_) = false;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;

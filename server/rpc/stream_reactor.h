@@ -35,22 +35,24 @@ class StreamReactor : public grpc::ServerWriteReactor<Response>, public HubStrea
     return reactor;
   }
 
-  void Tick(bool draining) final ABSL_LOCKS_EXCLUDED(mutex_) {
-    if (!Claim()) return;
+  bool Tick(const Occasion& occasion) final ABSL_LOCKS_EXCLUDED(mutex_) {
+    if (!Claim()) return true;
     response_.Clear();
-    const absl::StatusOr<Step> step = Guarded([this] { return Next(&response_); });
-    if (!step.ok()) return End(step.status());
-    switch (*step) {
-      case Step::kLastWrite:
-        last_ = true;
-        [[fallthrough]];
-      case Step::kWrite:
-        return this->StartWrite(&response_);
-      case Step::kEnd:
-        return End(absl::OkStatus());
-      case Step::kNothing:
-        return draining ? End(absl::UnavailableError("the server is shutting down")) : Yield();
+    const absl::StatusOr<Step> step = Guarded([this, &occasion] { return Next(occasion.eager, &response_); });
+    if (!step.ok()) {
+      End(step.status());
+    } else if (*step == Step::kWrite || *step == Step::kLastWrite) {
+      last_ = *step == Step::kLastWrite;
+      this->StartWrite(&response_);
+      return true;
+    } else if (*step == Step::kEnd) {
+      End(absl::OkStatus());
+    } else if (occasion.draining) {
+      End(absl::UnavailableError("the server is shutting down"));
+    } else {
+      Yield();
     }
+    return false;
   }
 
  protected:
@@ -61,8 +63,8 @@ class StreamReactor : public grpc::ServerWriteReactor<Response>, public HubStrea
     kEnd,        // the stream ends
   };
 
-  // Fills the empty response. On the hub's thread. An error or an exception ends the stream.
-  virtual absl::StatusOr<Step> Next(Response* response) = 0;
+  // Fills the empty response. On the hub's thread. `eager`: see Occasion. An error or an exception ends the stream.
+  virtual absl::StatusOr<Step> Next(bool eager, Response* response) = 0;
 
  private:
   class Refusal : public grpc::ServerWriteReactor<Response> {

@@ -12,16 +12,18 @@ constexpr int kMaxJobs = 500;
 
 }  // namespace
 
-absl::StatusOr<MetricsStream::Step> MetricsStream::Next(v1::StreamMetricsResponse* response) {
+absl::StatusOr<MetricsStream::Step> MetricsStream::Next(bool eager, v1::StreamMetricsResponse* response) {
   LENET_ASSIGN_OR_RETURN(const MetricsReader::Place place,
                          reader_.Read(kMaxResponseBytes, response->mutable_records()));
   response->set_log_epoch(reader_.log_epoch());
   const bool empty = response->records().empty();
   if (place == MetricsReader::Place::kEnd) return empty ? Step::kEnd : Step::kLastWrite;
+  // A busy stream asks in the next tick, with what has come until then written in one piece.
+  if (place == MetricsReader::Place::kNewest && (empty || eager)) reader_.AwaitMore();
   return empty ? Step::kNothing : Step::kWrite;
 }
 
-absl::StatusOr<JobsStream::Step> JobsStream::Next(v1::WatchJobsResponse* response) {
+absl::StatusOr<JobsStream::Step> JobsStream::Next(bool /*eager*/, v1::WatchJobsResponse* response) {
   if (snapshot_complete_ && manager_->revision() == revision_) return Step::kNothing;
   LENET_ASSIGN_OR_RETURN(ChangePage page, manager_->ListChanges(revision_, kMaxJobs, kMaxResponseBytes));
   revision_ = page.revision;

@@ -19,7 +19,7 @@ class MetricsStream : public StreamReactor<v1::StreamMetricsResponse> {
   explicit MetricsStream(MetricsReader reader) : reader_(std::move(reader)) {}
 
  private:
-  absl::StatusOr<Step> Next(v1::StreamMetricsResponse* response) override;
+  absl::StatusOr<Step> Next(bool eager, v1::StreamMetricsResponse* response) override;
 
   MetricsReader reader_;
 };
@@ -31,7 +31,7 @@ class JobsStream : public StreamReactor<v1::WatchJobsResponse> {
   explicit JobsStream(const JobManager* manager) : manager_(manager) {}
 
  private:
-  absl::StatusOr<Step> Next(v1::WatchJobsResponse* response) override;
+  absl::StatusOr<Step> Next(bool eager, v1::WatchJobsResponse* response) override;
 
   const JobManager* const manager_;
   uint64_t revision_ = 0;  // of the newest change sent

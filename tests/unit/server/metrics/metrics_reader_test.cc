@@ -202,6 +202,7 @@ TEST_F(MetricsReaderTest, AReaderAtTheNewestWaitsForMore) {
   MetricsReader reader = Reader(0);
   std::vector<uint64_t> sequences;
   EXPECT_EQ(ReadUp(&reader, &sequences), Place::kNewest);
+  reader.AwaitMore();
   v1::MetricRecord record;
   record.mutable_warning()->set_message("next");
   log_->Add(record);

@@ -18,11 +18,15 @@ using std::chrono::steady_clock;
 
 class CountingStream : public HubStream {
  public:
-  void Tick(bool draining) override {
+  bool Tick(const Occasion& occasion) override {
     ++ticks;
-    if (draining) drained = true;
+    if (occasion.draining) drained = true;
+    if (occasion.eager) ++eager_ticks;
+    return writes;
   }
   std::atomic<int> ticks{0};
+  std::atomic<int> eager_ticks{0};
+  std::atomic<bool> writes{false};
   std::atomic<bool> drained{false};
 };
 
@@ -46,10 +50,38 @@ TEST(StreamHubTest, ANewStreamDoesNotWaitForTheInterval) {
   EXPECT_LE(first->ticks, 2);
 }
 
+TEST(StreamHubTest, AWakeBringsTheNextTickForwardOnceOrForAnIdleStreamAFewTimes) {
+  StreamHub hub(10, milliseconds(500));
+  const auto stream = std::make_shared<CountingStream>();
+  const auto wake_until = [&](int ticks) {
+    ASSERT_TRUE(Eventually([&] {
+      hub.Wake();
+      return stream->ticks >= ticks;
+    }));
+    for (int i = 0; i < 10; ++i) {
+      hub.Wake();
+      std::this_thread::sleep_for(milliseconds(2));
+    }
+  };
+  ASSERT_TRUE(hub.Add(stream).ok());
+  ASSERT_TRUE(Eventually([&] { return stream->ticks >= 2; }));  // when it is added, and the first regular one
+  stream->writes = true;
+  const int idle = stream->ticks;
+  wake_until(idle + StreamHub::kWakes);
+  EXPECT_EQ(stream->ticks - idle, StreamHub::kWakes);
+  const int eager = stream->eager_ticks;
+  EXPECT_GE(eager, idle + StreamHub::kWakes / 2);
+  ASSERT_TRUE(Eventually([&] { return stream->ticks > idle + StreamHub::kWakes; }));  // regular, of a busy stream
+  const int busy = stream->ticks;
+  wake_until(busy + 1);
+  EXPECT_EQ(stream->ticks - busy, 1);
+  EXPECT_EQ(stream->eager_ticks, eager);
+}
+
 class ThrowingStream : public CountingStream {
  public:
-  void Tick(bool draining) override {
-    CountingStream::Tick(draining);
+  bool Tick(const Occasion& occasion) override {
+    CountingStream::Tick(occasion);
     throw std::runtime_error("bad");
   }
 };
