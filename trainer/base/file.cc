@@ -150,7 +150,7 @@ absl::Status MakeFolders(const std::filesystem::path& folder) {
     const int reason = errno;
     // Another thread or process may have been quicker.
     if (reason != EEXIST || !std::filesystem::is_directory(folder, error)) {
-      return SystemError(reason, "cannot make the folder", folder);
+      return SystemError(reason == EEXIST ? ENOTDIR : reason, "cannot make the folder", folder);
     }
   }
   return SyncFolder(ParentOf(folder));

@@ -44,7 +44,8 @@ absl::StatusOr<std::string> ReadFile(const std::filesystem::path& path, int64_t 
 // unless it was the folder's sync that failed: then `path` has the new content, which a crash may undo.
 absl::Status WriteFileAtomic(const std::filesystem::path& path, std::span<const std::span<const std::byte>> pieces);
 
-// Makes a folder and those above it that are missing, and syncs what got a new entry.
+// Makes a folder and those above it that are missing, and syncs what got a new entry. FAILED_PRECONDITION if something
+// else is in the way.
 absl::Status MakeFolders(const std::filesystem::path& folder);
 
 }  // namespace lenet

@@ -4,6 +4,8 @@
 #include <memory>
 #include <utility>
 
+#include "trainer/base/text.h"
+
 namespace lenet {
 namespace {
 
@@ -26,7 +28,7 @@ LogSink GetLogSink() { return Sink(); }
 
 void Log(LogLevel level, absl::string_view message) {
   try {
-    Sink()(level, message);
+    Sink()(level, Shown(message, kMaxLogBytes));
   } catch (...) {
     LogToStderr(level, message);
   }

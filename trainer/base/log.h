@@ -2,11 +2,15 @@
 #ifndef LENET_TRAINER_BASE_LOG_H_
 #define LENET_TRAINER_BASE_LOG_H_
 
+#include <cstddef>
 #include <functional>
 
 #include "absl/strings/string_view.h"
 
 namespace lenet {
+
+// Of a line's message. With what a sink puts before it, it still goes into a pipe in one piece.
+inline constexpr size_t kMaxLogBytes = 4000;
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
@@ -19,7 +23,8 @@ void SetLogSink(LogSink sink);
 // The sink in force, to hand on to a plug-in.
 LogSink GetLogSink();
 
-// Safe from any thread, destructors included; never throws.
+// `message` as Shown() gives it: nothing in it can look like another line. Safe from any thread, destructors included;
+// never throws.
 void Log(LogLevel level, absl::string_view message);
 
 }  // namespace lenet

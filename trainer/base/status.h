@@ -2,7 +2,9 @@
 #ifndef LENET_TRAINER_BASE_STATUS_H_
 #define LENET_TRAINER_BASE_STATUS_H_
 
+#include <charconv>
 #include <cmath>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -37,11 +39,19 @@ inline absl::Status Annotate(const absl::Status& status, absl::string_view conte
   return absl::Status(status.code(), absl::StrCat(context, ": ", status.message()));
 }
 
+// The shortest decimal form that is read back as the same number.
+template <typename T>
+std::string Decimal(T number) {
+  char text[32];
+  return std::string(text, std::to_chars(text, text + sizeof(text), number).ptr);
+}
+
 // INVALID_ARGUMENT "field = value: must be bound", the form of every refused value.
 template <typename T>
 absl::Status BadValue(absl::string_view field, const T& value, absl::string_view bound) {
   if constexpr (std::is_floating_point_v<T>) {
     if (std::isnan(value)) return BadValue(field, absl::string_view("nan"), bound);  // a NaN's sign means nothing
+    return BadValue(field, Decimal(value), bound);
   }
   return absl::InvalidArgumentError(absl::StrCat(field, " = ", value, ": must be ", bound));
 }

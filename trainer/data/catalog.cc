@@ -93,16 +93,16 @@ std::optional<DatasetCatalog::Found> DatasetCatalog::Search(const std::string& n
 
 absl::StatusOr<DatasetCatalog::Found> DatasetCatalog::Find(absl::string_view name) const {
   if (!IsDatasetName(name)) {
-    return absl::InvalidArgumentError(absl::StrCat("'", absl::CHexEscape(name.substr(0, kMaxNameLength)),
-                                                   "' is no name of a data set: it must be 1 to ", kMaxNameLength,
+    return absl::InvalidArgumentError(absl::StrCat("\"", absl::CHexEscape(name.substr(0, kMaxNameLength)),
+                                                   "\" is no name of a data set: it must be 1 to ", kMaxNameLength,
                                                    " of [A-Za-z0-9._-] and start with a letter or digit"));
   }
   if (std::optional<Found> found = Search(std::string(name))) return *std::move(found);
   std::vector<std::string> names;
   for (const auto& [found, place] : SearchAll()) names.push_back(found);
   return absl::NotFoundError(
-      absl::StrCat("no data set '", name,
-                   "': ", names.empty() ? "there is none" : "it must be one of " + absl::StrJoin(names, ", ")));
+      absl::StrCat("no data set \"", name,
+                   "\": ", names.empty() ? "there is none" : "it must be one of " + absl::StrJoin(names, ", ")));
 }
 
 absl::StatusOr<fs::path> DatasetCatalog::Resolve(absl::string_view name) const {
@@ -176,7 +176,7 @@ void DatasetCatalog::Evict() {
 absl::StatusOr<std::shared_ptr<const Dataset>> DatasetCatalog::Load(absl::string_view name,
                                                                     const CancelCheck& cancelled) {
   LENET_ASSIGN_OR_RETURN(const Found found, Find(name));
-  const std::string context = absl::StrCat("data set '", name, "'");
+  const std::string context = absl::StrCat("data set \"", name, "\"");
   absl::StatusOr<DatasetFiles> files = FindDatasetFiles(found.folder, found.root);
   if (!files.ok()) return Annotate(files.status(), context);
   absl::StatusOr<std::string> fingerprint = Fingerprint(*files);

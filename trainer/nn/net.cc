@@ -43,7 +43,7 @@ class Builder {
   void AddParameter(const LayerSpec& layer, bool is_bias, std::vector<int64_t> shape, int64_t fan_in, int64_t fan_out);
 
   absl::Status Error(absl::string_view what) const {
-    return absl::InvalidArgumentError(absl::StrCat("network '", spec_.name, "': ", what));
+    return absl::InvalidArgumentError(absl::StrCat("network \"", spec_.name, "\": ", what));
   }
 
   template <typename... Args>

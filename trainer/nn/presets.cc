@@ -63,7 +63,7 @@ absl::StatusOr<NetSpec> PresetNet(absl::string_view preset, const ImageShape& in
     spec.layers = LenetCaffeLayers(classes);
   } else {
     return absl::NotFoundError(
-        absl::StrCat("no network '", preset, "'; there are ", absl::StrJoin(PresetNames(), ", ")));
+        absl::StrCat("no network \"", preset, "\"; there are ", absl::StrJoin(PresetNames(), ", ")));
   }
   return spec;
 }

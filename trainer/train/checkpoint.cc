@@ -1,5 +1,6 @@
 #include "trainer/train/checkpoint.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <system_error>
@@ -10,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "trainer/base/status.h"
+#include "trainer/base/text.h"
 #include "trainer/train/safetensors.h"
 
 namespace lenet {
@@ -18,7 +20,10 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the file's tensors are little-endian");
 
 constexpr char kChecksumKey[] = "weights_checksum";
+constexpr char kContentKey[] = "content_checksum";
 constexpr char kStatePrefix[] = "optimizer/";
+// Of a name or value in a message.
+constexpr size_t kMaxNameBytes = 80;
 
 // A tensor of the file and the flat buffer that it is a part of.
 struct Slot {
@@ -41,6 +46,57 @@ std::vector<Slot> Slots(const Net& net, const OptimizerSpec& optimizer) {
 
 std::string Hex(uint64_t value) { return absl::StrCat(absl::Hex(value, absl::kZeroPad16)); }
 
+// 64-bit FNV-1a, of 8 bytes at a time and with the upper half mixed into the lower; each piece comes after its length.
+// All that it does to the hash can be undone, so that a change of a single word always shows.
+class ContentHash {
+ public:
+  void Add(std::span<const std::byte> bytes) {
+    Mix(bytes.size());
+    while (!bytes.empty()) {
+      uint64_t word = 0;
+      const size_t size = std::min(bytes.size(), sizeof(word));
+      std::memcpy(&word, bytes.data(), size);
+      Mix(word);
+      bytes = bytes.subspan(size);
+    }
+  }
+  void Add(const std::string& text) { Add(std::as_bytes(std::span<const char>(text))); }
+
+  uint64_t value() const { return hash_; }
+
+ private:
+  void Mix(uint64_t word) {
+    hash_ = (hash_ ^ word) * 0x100000001b3;
+    hash_ ^= hash_ >> 32;
+  }
+
+  uint64_t hash_ = 0xcbf29ce484222325;
+};
+
+// Of all metadata but itself, and of all tensors, each in the order of the names.
+std::string ContentChecksum(const TensorFile& file) {
+  ContentHash hash;
+  for (const auto& [key, value] : file.metadata) {
+    if (key == kContentKey) continue;
+    hash.Add(key);
+    hash.Add(value);
+  }
+  for (const auto& [name, tensor] : file.tensors) {
+    hash.Add(name);
+    hash.Add(tensor.data);
+  }
+  return Hex(hash.value());
+}
+
+absl::Status CheckContent(const TensorFile& file, const std::string& name) {
+  const auto expected = file.metadata.find(kContentKey);
+  if (expected == file.metadata.end()) return absl::OkStatus();
+  const std::string checksum = ContentChecksum(file);
+  if (expected->second == checksum) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(name, ": the content's checksum is ", checksum, ": must be ",
+                                          expected->second, ", as the metadata says"));
+}
+
 std::string ShapeText(const std::vector<int64_t>& shape) { return absl::StrCat("[", absl::StrJoin(shape, ","), "]"); }
 
 absl::StatusOr<int64_t> Counter(const TensorFile& file, const std::string& name, const std::string& key) {
@@ -48,7 +104,8 @@ absl::StatusOr<int64_t> Counter(const TensorFile& file, const std::string& name,
   int64_t value = 0;
   if (found == file.metadata.end() || !absl::SimpleAtoi(found->second, &value) || value < 0) {
     return absl::DataLossError(absl::StrCat(name, ": metadata ", key, " = \"",
-                                            found == file.metadata.end() ? "" : found->second, "\": must be a count"));
+                                            found == file.metadata.end() ? "" : Shown(found->second, kMaxNameBytes),
+                                            "\": must be a count"));
   }
   return value;
 }
@@ -79,12 +136,13 @@ absl::Status TakeTensors(const std::string& name, const Net& net, const Optimize
 }
 
 absl::Status Surplus(const TensorFile& file, const std::string& name) {
-  return absl::FailedPreconditionError(
-      absl::StrCat(name, ": tensor ", file.tensors.begin()->first, " belongs to another net or optimizer"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      name, ": tensor ", Shown(file.tensors.begin()->first, kMaxNameBytes), " belongs to another net or optimizer"));
 }
 
 absl::StatusOr<Checkpoint> TakeApart(TensorFile file, const std::string& name, const Net& net,
                                      const OptimizerSpec& optimizer) {
+  LENET_RETURN_IF_ERROR(CheckContent(file, name));
   Checkpoint checkpoint;
   LENET_ASSIGN_OR_RETURN(checkpoint.step, Counter(file, name, "step"));
   LENET_ASSIGN_OR_RETURN(checkpoint.epoch, Counter(file, name, "epoch"));
@@ -93,7 +151,8 @@ absl::StatusOr<Checkpoint> TakeApart(TensorFile file, const std::string& name, c
   const std::string checksum = Hex(WeightsChecksum(net, checkpoint.parameters));
   if (file.metadata[kChecksumKey] != checksum) {
     return absl::DataLossError(absl::StrCat(name, ": the weights' checksum is ", checksum, ": must be ",
-                                            file.metadata[kChecksumKey], ", as the metadata says"));
+                                            Shown(file.metadata[kChecksumKey], kMaxNameBytes),
+                                            ", as the metadata says"));
   }
   checkpoint.metadata = std::move(file.metadata);
   return checkpoint;
@@ -136,6 +195,7 @@ absl::StatusOr<int64_t> SaveCheckpoint(const std::filesystem::path& path, const 
   file.metadata["step"] = absl::StrCat(checkpoint.step);
   file.metadata["epoch"] = absl::StrCat(checkpoint.epoch);
   file.metadata[kChecksumKey] = Hex(WeightsChecksum(net, checkpoint.parameters));
+  file.metadata[kContentKey] = ContentChecksum(file);
   LENET_RETURN_IF_ERROR(WriteTensorFile(path, file));
 
   std::error_code error;
@@ -154,6 +214,12 @@ absl::StatusOr<Checkpoint> ParseCheckpoint(std::span<const std::byte> bytes, con
                                            const OptimizerSpec& optimizer) {
   LENET_ASSIGN_OR_RETURN(TensorFile file, ParseTensorFile(bytes, name));
   return TakeApart(std::move(file), name, net, optimizer);
+}
+
+absl::StatusOr<int64_t> CheckpointStep(std::span<const std::byte> bytes, const std::string& name) {
+  LENET_ASSIGN_OR_RETURN(const TensorFile file, ParseTensorFile(bytes, name));
+  LENET_RETURN_IF_ERROR(CheckContent(file, name));
+  return Counter(file, name, "step");
 }
 
 absl::StatusOr<std::vector<float>> LoadWeights(const std::filesystem::path& path, const Net& net) {

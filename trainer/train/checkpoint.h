@@ -23,7 +23,8 @@ struct Checkpoint {
   int64_t epoch = 0;              // epochs completed
   std::vector<float> parameters;  // [flat_size]
   std::vector<float> state;       // [StateSlots, flat_size]
-  // Spec, seed, ranks, versions; saving adds "net", "step", "epoch" and "weights_checksum" (16 hexadecimal digits).
+  // Spec, seed, ranks, versions; saving adds "net", "step", "epoch", "weights_checksum" and "content_checksum" (both of
+  // 16 hexadecimal digits).
   std::map<std::string, std::string> metadata;
 };
 
@@ -35,13 +36,18 @@ uint64_t WeightsChecksum(const Net& net, std::span<const float> flat);
 absl::StatusOr<int64_t> SaveCheckpoint(const std::filesystem::path& path, const Net& net,
                                        const OptimizerSpec& optimizer, const Checkpoint& checkpoint);
 
-// DATA_LOSS if the file is damaged or its weights do not have their checksum; FAILED_PRECONDITION naming the tensor if
-// it does not fit the net or the optimiser.
+// DATA_LOSS if the file is damaged, or its weights or its content do not have their checksums (files of earlier
+// versions have none of the content); FAILED_PRECONDITION naming the tensor if it does not fit the net or the
+// optimiser.
 absl::StatusOr<Checkpoint> LoadCheckpoint(const std::filesystem::path& path, const Net& net,
                                           const OptimizerSpec& optimizer);
 // The same from a file's bytes; `name` is what errors call it.
 absl::StatusOr<Checkpoint> ParseCheckpoint(std::span<const std::byte> bytes, const std::string& name, const Net& net,
                                            const OptimizerSpec& optimizer);
+
+// The step of a file of whatever net and optimiser. DATA_LOSS if it is damaged or its content does not have its
+// checksum.
+absl::StatusOr<int64_t> CheckpointStep(std::span<const std::byte> bytes, const std::string& name);
 
 // The parameters alone, whatever the optimiser: [flat_size]. Asks for no metadata. Errors as LoadCheckpoint.
 absl::StatusOr<std::vector<float>> LoadWeights(const std::filesystem::path& path, const Net& net);

@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "trainer/base/file.h"
 #include "trainer/base/status.h"
+#include "trainer/base/text.h"
 
 namespace lenet {
 namespace {
@@ -49,10 +50,8 @@ std::optional<int64_t> ShapeBytes(const std::vector<int64_t>& shape, int64_t byt
   return bytes;
 }
 
-std::string Shown(absl::string_view text) {
-  constexpr size_t kMaxShown = 80;
-  return text.size() <= kMaxShown ? std::string(text) : absl::StrCat(text.substr(0, kMaxShown), "...");
-}
+// Of a name or value in a message.
+std::string Brief(absl::string_view text) { return Shown(text, 80); }
 
 struct TensorEntry {
   std::string name;
@@ -73,7 +72,7 @@ class HeaderHandler : public Json::json_sax_t {
   bool boolean(bool) override { return Unexpected("true or false"); }
   bool number_integer(number_integer_t value) override { return Unexpected(absl::StrCat("the number ", value)); }
   bool number_float(number_float_t, const string_t& text) override {
-    return Unexpected(absl::StrCat("the number ", Shown(text)));
+    return Unexpected(absl::StrCat("the number ", Brief(text)));
   }
   bool binary(binary_t&) override { return Unexpected("binary data"); }
 
@@ -100,7 +99,7 @@ class HeaderHandler : public Json::json_sax_t {
       if (info.name == absl::string_view(value)) entries.back().dtype = info.dtype;
     }
     if (!entries.back().dtype) {
-      return Fail(absl::StrCat(Where(), " = \"", Shown(value), "\": must be F32, F64, U8, I64 or U64"));
+      return Fail(absl::StrCat(Where(), " = \"", Brief(value), "\": must be F32, F64, U8, I64 or U64"));
     }
     return true;
   }
@@ -137,7 +136,7 @@ class HeaderHandler : public Json::json_sax_t {
     if (state_ == State::kTensor) {
       const TensorEntry& entry = entries.back();
       if (!entry.dtype || !entry.shape || !entry.offsets || entry.offsets->size() != 2) {
-        return Fail(absl::StrCat("tensor ", Shown(entry.name), " lacks ",
+        return Fail(absl::StrCat("tensor ", Brief(entry.name), " lacks ",
                                  !entry.dtype   ? "dtype"
                                  : !entry.shape ? "shape"
                                                 : "data_offsets of two numbers"));
@@ -174,11 +173,11 @@ class HeaderHandler : public Json::json_sax_t {
       case State::kEnd:
         return "the header";
       case State::kTop:
-        return Shown(key_);
+        return Brief(key_);
       case State::kMetadata:
-        return absl::StrCat("__metadata__ ", Shown(key_));
+        return absl::StrCat("__metadata__ ", Brief(key_));
       default:
-        return absl::StrCat("tensor ", Shown(entries.back().name), ": ", Shown(key_));
+        return absl::StrCat("tensor ", Brief(entries.back().name), ": ", Brief(key_));
     }
   }
 
@@ -245,7 +244,7 @@ absl::StatusOr<TensorFile> ParseTensorFile(std::span<const std::byte> bytes, con
   for (TensorEntry* entry : order) {
     const int64_t begin = (*entry->offsets)[0];
     const int64_t end = (*entry->offsets)[1];
-    const std::string tensor = absl::StrCat("tensor ", Shown(entry->name));
+    const std::string tensor = absl::StrCat("tensor ", Brief(entry->name));
     if (begin != expected) {
       return Damaged(name, absl::StrCat(tensor, ": begins at byte ", begin, ": must begin at ", expected,
                                         ", where the one before it ends"));
@@ -287,7 +286,7 @@ absl::Status WriteTensorFile(const std::filesystem::path& path, const TensorFile
     if (name == kMetadataKey || tensor.shape.size() > kMaxDimensions ||
         bytes != static_cast<int64_t>(tensor.data.size())) {
       return absl::InvalidArgumentError(
-          absl::StrCat(path.string(), ": tensor ", Shown(name), ": its name, shape or size does not fit the format"));
+          absl::StrCat(path.string(), ": tensor ", Brief(name), ": its name, shape or size does not fit the format"));
     }
     order.push_back(&named);
   }

@@ -230,6 +230,7 @@ TEST(MakeFoldersTest, AFileInTheWayIsNamed) {
   const absl::Status status = MakeFolders(dir / "file" / "below");
   EXPECT_FALSE(status.ok());
   EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr((dir / "file").string()));
+  EXPECT_EQ(MakeFolders(dir / "file").code(), absl::StatusCode::kFailedPrecondition);
 }
 
 }  // namespace

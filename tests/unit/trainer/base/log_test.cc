@@ -31,6 +31,15 @@ TEST_F(LogTest, GoesToStandardErrorWithoutOne) {
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "info: hello\n");
 }
 
+TEST_F(LogTest, ALineIsOneLineAndNotTooLong) {
+  std::string line;
+  SetLogSink([&](LogLevel, absl::string_view message) { line = std::string(message); });
+  Log(LogLevel::kInfo, "a\n2026-01-01 error: b");
+  EXPECT_EQ(line, "a\\n2026-01-01 error: b");
+  Log(LogLevel::kInfo, std::string(1 << 20, 'x'));
+  EXPECT_EQ(line.size(), kMaxLogBytes);
+}
+
 TEST_F(LogTest, ASinkThatThrowsLosesNoLine) {
   SetLogSink([](LogLevel, absl::string_view) { throw std::runtime_error("full"); });
   ::testing::internal::CaptureStderr();

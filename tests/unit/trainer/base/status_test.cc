@@ -1,6 +1,8 @@
 #include "trainer/base/status.h"
 
+#include <cmath>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "gtest/gtest.h"
@@ -34,6 +36,17 @@ TEST(StatusMacrosTest, PassValuesOnAndErrorsUp) {
   EXPECT_EQ(calls, 1);
   EXPECT_EQ(Check(1, &calls), absl::InvalidArgumentError("1 is odd"));
   EXPECT_EQ(calls, 1);
+}
+
+TEST(BadValueTest, NumbersAreReadBackAsTheyWere) {
+  const auto message = [](auto value) { return std::string(BadValue("rate", value, "small").message()); };
+  EXPECT_EQ(message(0.1 + 0.2), "rate = 0.30000000000000004: must be small");
+  EXPECT_EQ(message(0.07), "rate = 0.07: must be small");
+  EXPECT_EQ(message(1.0000001f), "rate = 1.0000001: must be small");
+  EXPECT_EQ(message(1000000.1), "rate = 1000000.1: must be small");
+  EXPECT_EQ(message(-std::nan("")), "rate = nan: must be small");
+  EXPECT_EQ(message(HUGE_VAL), "rate = inf: must be small");
+  EXPECT_EQ(message(7), "rate = 7: must be small");
 }
 
 TEST(AnnotateTest, KeepsTheCodeAndPutsTheContextFirst) {

@@ -115,7 +115,7 @@ TEST_F(CatalogTest, ResolvesAndNamesWhatThereIs) {
   EXPECT_EQ(*catalog.Resolve("Fashion-MNIST_2.0"), root_ / "Fashion-MNIST_2.0");
   const absl::Status status = catalog.Resolve("kmnist").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("'kmnist'"), HasSubstr("Fashion-MNIST_2.0, mnist")));
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("\"kmnist\""), HasSubstr("Fashion-MNIST_2.0, mnist")));
   EXPECT_THAT(std::string(DatasetCatalog({}).Resolve("kmnist").status().message()), HasSubstr("there is none"));
 }
 
@@ -180,7 +180,7 @@ TEST_F(CatalogTest, AnErrorNamesTheSetAndIsNotKept) {
   const absl::Status status = catalog.Load("set").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("data set 'set': "), HasSubstr("t10k-images-idx3-ubyte': offset 3: ")));
+              AllOf(HasSubstr("data set \"set\": "), HasSubstr("t10k-images-idx3-ubyte': offset 3: ")));
   PutDataset(root_ / "set");
   EXPECT_TRUE(catalog.Load("set").ok());
 }
@@ -215,7 +215,7 @@ TEST_F(CatalogTest, ACancelledLoadEndsInTheMiddleAndTheNextStartsAnew) {
   int asked = 0;
   const absl::Status status = catalog.Load("set", [&asked] { return ++asked == 4; }).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kCancelled) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("data set 'set': "));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("data set \"set\": "));
   EXPECT_EQ(asked, 4);
   EXPECT_EQ((*catalog.Load("set", [] { return false; }))->train.count, 200000);
 }

@@ -37,7 +37,7 @@ void ExpectError(const NetSpec& spec, const std::vector<std::string>& parts) {
   const absl::StatusOr<Net> net = Net::Create(spec);
   EXPECT_EQ(net.status().code(), absl::StatusCode::kInvalidArgument) << net.status();
   const std::string message(net.status().message());
-  EXPECT_THAT(message, HasSubstr("network 'small': "));
+  EXPECT_THAT(message, HasSubstr("network \"small\": "));
   for (const std::string& part : parts) EXPECT_THAT(message, HasSubstr(part));
 }
 
@@ -265,7 +265,7 @@ TEST(PresetTest, FollowsInputAndClasses) {
 TEST(PresetTest, ImagesThatAreTooSmall) {
   const absl::Status status = Net::Create(PresetNet("lenet", {1, 15, 28}, 10).value()).status();
   EXPECT_EQ(status, absl::InvalidArgumentError(
-                        "network 'lenet': layer 6 of 12 (MaxPool2D): its kernel, 2x2, is larger than its input, 1x8; "
+                        "network \"lenet\": layer 6 of 12 (MaxPool2D): its kernel, 2x2, is larger than its input, 1x8; "
                         "images of 15x28 are too small for this network"));
   EXPECT_TRUE(Net::Create(PresetNet("lenet", {1, 16, 16}, 10).value()).ok());
 }
@@ -274,7 +274,7 @@ TEST(PresetTest, AnUnknownNameListsTheKnown) {
   EXPECT_THAT(PresetNames(), ElementsAre("lenet", "lenet5-classic", "lenet-caffe"));
   const absl::Status status = PresetNet("resnet", {1, 28, 28}, 10).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("'resnet'; there are lenet, lenet5-classic, lenet-caffe"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("\"resnet\"; there are lenet, lenet5-classic, lenet-caffe"));
 }
 
 }  // namespace

@@ -4,8 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <span>
+#include <string>
+#include <utility>
 
 #include "tests/support/temp_folder.h"
+#include "trainer/base/file.h"
 #include "trainer/train/safetensors.h"
 
 namespace lenet {
@@ -119,6 +123,7 @@ TEST(CheckpointTest, FindsDamage) {
   const auto error = [&](const std::function<void(TensorFile*)>& damage) {
     EXPECT_TRUE(SaveCheckpoint(path, net, kMomentum, Example(net, kMomentum)).ok());
     absl::StatusOr<TensorFile> file = ReadTensorFile(path);
+    file->metadata.erase("content_checksum");  // what earlier versions checked still holds
     damage(&*file);
     EXPECT_TRUE(WriteTensorFile(path, *file).ok());
     return LoadCheckpoint(path, net, kMomentum).status();
@@ -139,6 +144,42 @@ TEST(CheckpointTest, FindsDamage) {
   });
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("fc1.bias: not F32, shape [480]: must be F32 of [120]"));
+}
+
+TEST(CheckpointTest, TheWholeContentHasAChecksum) {
+  const TempFolder folder;
+  const std::filesystem::path path = folder.path() / "c.safetensors";
+  const Net net = MakeNet("lenet");
+  const auto load = [&](const std::function<void(TensorFile*)>& change) {
+    EXPECT_TRUE(SaveCheckpoint(path, net, kMomentum, Example(net, kMomentum)).ok());
+    absl::StatusOr<TensorFile> file = ReadTensorFile(path);
+    change(&*file);
+    EXPECT_TRUE(WriteTensorFile(path, *file).ok());
+    return LoadCheckpoint(path, net, kMomentum).status();
+  };
+  const std::function<void(TensorFile*)> damages[] = {
+      [](TensorFile* file) { file->tensors.at("optimizer/momentum/fc2.weight").data[41] ^= std::byte{1}; },
+      [](TensorFile* file) { file->tensors.at("optimizer/momentum/fc3.bias").data[39] ^= std::byte{0x80}; },
+      [](TensorFile* file) { file->tensors.at("conv1.weight").data[0] ^= std::byte{2}; },
+      [](TensorFile* file) {
+        std::swap(file->tensors.at("optimizer/momentum/fc1.bias"), file->tensors.at("fc1.bias"));
+      },
+      [](TensorFile* file) { file->metadata["step"] = "1233"; },
+      [](TensorFile* file) { file->metadata["epoch"] = "4611686018427387904"; },
+      [](TensorFile* file) { file->metadata["seed"] = "8"; },
+      [](TensorFile* file) { file->metadata["content_checksum"][0] ^= 1; },
+  };
+  for (const auto& damage : damages) {
+    const absl::Status status = load(damage);
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("c.safetensors: the content's checksum is "));
+    const std::string bytes = *ReadFile(path, 1 << 30);
+    EXPECT_TRUE(absl::IsDataLoss(CheckpointStep(std::as_bytes(std::span(bytes)), "bytes").status()));
+  }
+  // A file of before there was one.
+  EXPECT_TRUE(load([](TensorFile* file) { file->metadata.erase("content_checksum"); }).ok());
+  const std::string bytes = *ReadFile(path, 1 << 30);
+  EXPECT_EQ(*CheckpointStep(std::as_bytes(std::span(bytes)), "bytes"), 1234);
 }
 
 TEST(WeightsChecksumTest, IsFnv1aOfTheParametersAlone) {
