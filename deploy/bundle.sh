@@ -69,8 +69,8 @@ for file in "$folder"/bin/* "$folder"/tests/* "$folder"/lib/lenet/liblenet_*.so;
 done
 
 # Their licences ask for their notices.
-for package in libabsl-dev libc-ares-dev libcli11-dev libfmt-dev libgrpc-dev libgtest-dev libprotobuf-dev libre2-dev \
-  libspdlog-dev libssl-dev nlohmann-json3-dev zlib1g-dev; do
+for package in libabsl-dev libc-ares-dev libcli11-dev libgrpc-dev libgtest-dev libprotobuf-dev libre2-dev \
+  libssl-dev nlohmann-json3-dev zlib1g-dev; do
   notice=/usr/share/doc/$package/copyright
   [ ! -e "$notice" ] || install -D -m 644 "$notice" "$folder/licenses/$package"
 done

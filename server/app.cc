@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -22,6 +23,7 @@
 #include "server/job/job_manager.h"
 #include "server/rpc/rpc_server.h"
 #include "server/store/sqlite_store.h"
+#include "server/store/state_folder.h"
 #include "trainer/backend/plugin.h"
 #include "trainer/base/file.h"
 #include "trainer/base/log.h"
@@ -44,6 +46,15 @@ constexpr std::chrono::minutes kForgetInterval(1);
 int Report(int exit_code, const absl::Status& status) {
   Log(LogLevel::kError, status.message());
   return exit_code;
+}
+
+// The state folder cannot be used.
+int ReportState(const std::filesystem::path& folder, absl::Status status) {
+  if (absl::IsDataLoss(status)) {
+    status = absl::DataLossError(absl::StrCat(status.message(), "; put a backup in the place of '", folder.string(),
+                                              "', or move what is in it away to start over"));
+  }
+  return Report(kExitState, Annotate(status, "--state-dir"));
 }
 
 void LogBackend(const SelectedBackend& selected) {
@@ -101,6 +112,18 @@ void ForgetOldJobs(JobStore* store) {
   if (!status.ok()) Log(LogLevel::kWarning, absl::StrCat("old jobs cannot be forgotten: ", status.ToString()));
 }
 
+// What no opening of the database can tell, as it looks like a loss of power: the newest changes are gone.
+void WarnOfLostJobs(const JobStore& store, const std::filesystem::path& state_dir) {
+  std::vector<std::string> lost;
+  for (std::string& id : JobsWithFolder(state_dir)) {
+    if (absl::IsNotFound(store.GetJob(id).status())) lost.push_back(std::move(id));
+  }
+  if (lost.empty()) return;
+  Log(LogLevel::kWarning, absl::StrCat("'", JobsFolder(state_dir).string(), "' has folders of ", lost.size(),
+                                       " jobs that the database does not know, ", lost.front(),
+                                       " among them: they may be all that is left of these"));
+}
+
 void RemoveJobFolder(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::remove_all(folder, error);
@@ -128,15 +151,17 @@ int RunServer(const ServerConfig& config, ShutdownSignals* signals) {
   const absl::Time started_at = absl::Now();
   RouteGrpcLog();
   if (const absl::Status usable = CheckPortFile(config.port_file); !usable.ok()) return Report(kExitFailure, usable);
-  const std::filesystem::path jobs_folder = config.state_dir / "jobs";
-  if (const absl::Status made = MakeFolders(jobs_folder); !made.ok()) {
-    return Report(kExitFailure, Annotate(made, "--state-dir"));
-  }
+  std::error_code error;
+  const std::filesystem::path state_dir = std::filesystem::absolute(config.state_dir, error);
+  if (error) return ReportState(config.state_dir, absl::UnavailableError(error.message()));
+  const std::filesystem::path jobs_folder = JobsFolder(state_dir);
+  if (const absl::Status made = MakeFolders(jobs_folder); !made.ok()) return ReportState(state_dir, made);
 
   StoreLimits limits = {.max_age = config.max_job_age};
   limits.forgotten = [jobs_folder](const std::string& id) { RemoveJobFolder(jobs_folder / id); };
-  absl::StatusOr<std::unique_ptr<SqliteStore>> store = SqliteStore::Open(config.state_dir, limits);
-  if (!store.ok()) return Report(kExitState, Annotate(store.status(), "--state-dir"));
+  absl::StatusOr<std::unique_ptr<SqliteStore>> store = SqliteStore::Open(state_dir, limits);
+  if (!store.ok()) return ReportState(state_dir, store.status());
+  WarnOfLostJobs(**store, state_dir);
 
   absl::StatusOr<SelectedBackend> selected = SelectBackend(PluginFolder(config.plugin_dir), config.backend);
   if (!selected.ok()) return Report(kExitBackend, selected.status());
@@ -157,7 +182,7 @@ int RunServer(const ServerConfig& config, ShutdownSignals* signals) {
   };
   JobManager manager(options, selected->backend.get(), &catalog, store->get());
   if (const absl::Status recovered = manager.Recover(config.running_jobs_go_on); !recovered.ok()) {
-    return Report(kExitState, Annotate(recovered, "--state-dir"));
+    return ReportState(state_dir, recovered);
   }
   const ServerIdentity identity = {
       .version = LENET_VERSION, .backend_reason = selected->reason, .started_at = started_at};

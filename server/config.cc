@@ -17,11 +17,12 @@ namespace fs = std::filesystem;
 
 constexpr char kExitCodes[] =
     "Exit codes: 0 shut down in order; 1 failure; 2 bad command line; 3 no usable backend;\n"
-    "4 cannot listen; 5 jobs did not end though aborted; 6 state folder in use or damaged;\n"
-    "7 a device failed that only a new process can use. SIGTERM, SIGINT and SIGHUP shut down in order:\n"
-    "running jobs save their state and go on when lenetd is back; at a second one they go on from\n"
-    "their last checkpoint.";
+    "4 cannot listen; 5 jobs did not end though aborted; 6 state folder in use, damaged or\n"
+    "not writable; 7 a device failed that only a new process can use. SIGTERM, SIGINT (Ctrl-C) and SIGHUP\n"
+    "shut down in order: running jobs save their state and go on when lenetd is back; at a second one\n"
+    "they go on from their last checkpoint.";
 
+constexpr double kMinSeconds = 0.001;  // the least that does not become 0
 constexpr double kMaxSeconds = 86400;
 constexpr int kMaxDays = 36500;
 constexpr size_t kMaxJobs = 1'000'000;
@@ -40,8 +41,9 @@ std::string CheckNotEmpty(const std::string& text) { return text.empty() ? "the 
 std::string CheckSeconds(const std::string& text) {
   double seconds = 0;
   // A NaN is outside, too.
-  const bool inside = absl::SimpleAtod(text, &seconds) && seconds >= 0 && seconds <= kMaxSeconds;
-  return inside ? "" : absl::StrCat("\"", text, "\" must be 0 to ", kMaxSeconds, " seconds");
+  const bool inside =
+      absl::SimpleAtod(text, &seconds) && (seconds == 0 || (seconds >= kMinSeconds && seconds <= kMaxSeconds));
+  return inside ? "" : absl::StrCat("\"", text, "\" must be 0, or ", kMinSeconds, " to ", kMaxSeconds, " seconds");
 }
 
 std::chrono::milliseconds Milliseconds(double seconds) {
@@ -88,7 +90,8 @@ CommandLine ParseCommandLine(int argc, const char* const* argv) {
   app.option_defaults()->always_capture_default();
   app.add_option("--listen", config.listen, "Address to serve on, host:port or unix:path; port 0 takes any free one")
       ->check(CheckListen);
-  app.add_option("--data-dir", config.data_dirs, "Folder of data sets; may be given more than once")
+  app.add_option("--data-dir", config.data_dirs,
+                 "Folder of data sets; may be given more than once, and replaces the defaults")
       ->allow_extra_args(false)
       ->check(CheckNotEmpty);
   app.add_option("--state-dir", config.state_dir,
@@ -103,12 +106,14 @@ CommandLine ParseCommandLine(int argc, const char* const* argv) {
       ->check(CheckSeconds);
   app.add_option(
          "--on-restart", on_restart,
-         "What becomes of jobs that ran when lenetd ended: resume them from their last checkpoint, or fail them")
+         "What becomes of jobs that ran when lenetd was killed, not shut down: resume them from their last checkpoint, "
+         "or fail them")
       ->check(CLI::IsMember({"resume", "fail"}));
   app.add_option("--collective-timeout", collective_seconds,
                  "Seconds that ranks may stand still in a collective before the job fails; 0: for ever")
       ->check(CheckSeconds);
-  app.add_option("--max-queued", config.max_queued, "Jobs that may wait")->check(CLI::Range(size_t{1}, kMaxJobs));
+  app.add_option("--max-queued", config.max_queued, "Jobs that may wait, paused ones among them")
+      ->check(CLI::Range(size_t{1}, kMaxJobs));
   app.add_option("--max-jobs-per-client", config.max_jobs_per_client,
                  "Jobs that have not ended that one client address may have; 0: no limit")
       ->check(CLI::Range(size_t{0}, kMaxJobs));

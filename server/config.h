@@ -21,7 +21,7 @@ struct ServerConfig {
   std::string plugin_dir;                        // empty: see PluginFolder
   LogLevel log_level = LogLevel::kInfo;
   std::chrono::milliseconds drain_timeout{0};
-  bool running_jobs_go_on = true;  // after a restart; else they fail
+  bool running_jobs_go_on = true;  // those that ran when lenetd was killed; else they fail
   std::chrono::milliseconds collective_timeout{60'000};
   size_t max_queued = 1000;
   size_t max_jobs_per_client = 0;                         // 0: no limit

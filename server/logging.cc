@@ -1,37 +1,176 @@
 #include "server/logging.h"
 
-#include <memory>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
 
-#include "spdlog/sinks/stdout_sinks.h"
-#include "spdlog/spdlog.h"
+#include <cstdint>
+#include <deque>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "trainer/base/descriptor.h"
+#include "trainer/base/mutex.h"
 
 namespace lenet {
 namespace {
 
-spdlog::level::level_enum ToSpdlog(LogLevel level) {
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kPatience(100);  // of one who writes a line
+constexpr std::chrono::milliseconds kFlushPatience(500);
+constexpr size_t kMaxLines = 4096;
+
+// One that does not block is waited for.
+void WriteAll(int fd, absl::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(fd, text.data(), text.size());
+    if (written >= 0) {
+      text.remove_prefix(static_cast<size_t>(written));
+    } else if (errno == EAGAIN) {
+      pollfd wait = {.fd = fd, .events = POLLOUT, .revents = 0};
+      ::poll(&wait, 1, -1);
+    } else if (errno != EINTR) {
+      return;
+    }
+  }
+}
+
+absl::string_view LevelName(LogLevel level) {
   switch (level) {
     case LogLevel::kDebug:
-      return spdlog::level::debug;
+      return "debug";
     case LogLevel::kInfo:
-      return spdlog::level::info;
+      return "info";
     case LogLevel::kWarning:
-      return spdlog::level::warn;
+      return "warning";
     case LogLevel::kError:
       break;
   }
-  return spdlog::level::err;
+  return "error";
+}
+
+std::string Line(LogLevel level, absl::string_view message) {
+  return absl::StrCat(absl::FormatTime("%Y-%m-%dT%H:%M:%E3S%Ez", absl::Now(), absl::LocalTimeZone()), " ",
+                      LevelName(level), " [", ::gettid(), "] ", message, "\n");
+}
+
+// Never destroyed: destructors of static objects may still log.
+std::unique_ptr<LineWriter>& StandardError() {
+  static auto* const writer = new std::unique_ptr<LineWriter>();
+  return *writer;
 }
 
 }  // namespace
 
+struct LineWriter::State {
+  explicit State(int descriptor) : fd(Descriptor{::fcntl(descriptor, F_DUPFD_CLOEXEC, 0)}) {}
+
+  // The body of the thread.
+  void Run() ABSL_LOCKS_EXCLUDED(mutex);
+
+  const UniqueDescriptor fd;
+  Mutex mutex;
+  CondVar changed;
+  std::deque<std::string> lines ABSL_GUARDED_BY(mutex);
+  uint64_t added ABSL_GUARDED_BY(mutex) = 0;
+  uint64_t written ABSL_GUARDED_BY(mutex) = 0;
+  uint64_t dropped ABSL_GUARDED_BY(mutex) = 0;  // since the last line
+  bool late ABSL_GUARDED_BY(mutex) = false;     // a line has waited in vain, and not all are written since
+  bool stop ABSL_GUARDED_BY(mutex) = false;
+  bool has_thread ABSL_GUARDED_BY(mutex) = true;
+};
+
+void LineWriter::State::Run() {
+  pthread_setname_np(pthread_self(), "log");
+  for (;;) {
+    std::string line;
+    {
+      MutexLock lock(&mutex);
+      while (lines.empty() && !stop) changed.Wait(&mutex);
+      if (stop) return;
+      line = std::move(lines.front());
+      lines.pop_front();
+    }
+    WriteAll(fd.get().number, line);
+    MutexLock lock(&mutex);
+    ++written;
+    if (lines.empty() && dropped > 0) {
+      lines.push_back(Line(LogLevel::kWarning, absl::StrCat(dropped, " lines were not written: nothing took them")));
+      ++added;
+      dropped = 0;
+    }
+    late = late && !lines.empty();
+    changed.SignalAll();
+  }
+}
+
+LineWriter::LineWriter(int fd) : state_(std::make_shared<State>(fd)) {
+  // Signals are for the threads that wait for them.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    std::thread([state = state_] { state->Run(); }).detach();
+  } catch (const std::system_error&) {
+    MutexLock lock(&state_->mutex);
+    state_->has_thread = false;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+LineWriter::~LineWriter() {
+  MutexLock lock(&state_->mutex);
+  state_->stop = true;
+  state_->changed.SignalAll();
+}
+
+void LineWriter::Write(std::string line) {
+  State& state = *state_;
+  MutexLock lock(&state.mutex);
+  if (!state.has_thread) {
+    WriteAll(state.fd.get().number, line);
+    return;
+  }
+  if (state.lines.size() >= kMaxLines) {
+    ++state.dropped;
+    return;
+  }
+  state.lines.push_back(std::move(line));
+  const uint64_t own = ++state.added;
+  state.changed.SignalAll();
+  const Clock::time_point deadline = Clock::now() + kPatience;
+  while (!state.late && state.written < own) {
+    if (!state.changed.WaitUntil(&state.mutex, deadline)) state.late = state.written < own;
+  }
+}
+
+bool LineWriter::Flush(Clock::time_point deadline) {
+  State& state = *state_;
+  MutexLock lock(&state.mutex);
+  while (state.written < state.added) {
+    if (!state.changed.WaitUntil(&state.mutex, deadline)) return state.written == state.added;
+  }
+  return true;
+}
+
 void SetUpLogging(LogLevel level) {
-  auto logger = std::make_shared<spdlog::logger>("lenetd", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %l [%t] %v");
-  logger->set_level(ToSpdlog(level));
-  logger->flush_on(spdlog::level::trace);
-  SetLogSink([logger](LogLevel line_level, absl::string_view message) {
-    logger->log(ToSpdlog(line_level), spdlog::string_view_t(message.data(), message.size()));
+  StandardError() = std::make_unique<LineWriter>(STDERR_FILENO);
+  SetLogSink([level, writer = StandardError().get()](LogLevel line_level, absl::string_view message) {
+    if (line_level >= level) writer->Write(Line(line_level, message));
   });
+}
+
+void FlushLog() {
+  if (StandardError() != nullptr) StandardError()->Flush(Clock::now() + kFlushPatience);
 }
 
 }  // namespace lenet

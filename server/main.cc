@@ -46,5 +46,7 @@ int main(int argc, char** argv) {
   lenet::SetUpLogging(command_line.config->log_level);
   RaiseDescriptorLimit();
   lenet::ShutdownSignals signals;
-  return lenet::RunServer(*command_line.config, &signals);
+  const int exit_code = lenet::RunServer(*command_line.config, &signals);
+  lenet::FlushLog();
+  return exit_code;
 }

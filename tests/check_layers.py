@@ -40,7 +40,6 @@ LIBRARIES = {
     "CUDA": (r"cuda|cublas|cudnn|nccl|cub/|thrust/|cooperative_groups|driver_types|nvrtc|nvtx",
              ["trainer/backend/cuda/", "trainer/comm/nccl"]),
     "zlib": (r"zlib\.h", ["trainer/data/"]),
-    "spdlog": (r"spdlog/|fmt/", ["server/"]),
     "CLI11": (r"CLI/", ["server/", "client/"]),
     "a lock without annotations": (r"(mutex|shared_mutex|condition_variable|absl/synchronization/mutex\.h)$",
                                    ["trainer/base/mutex.h"]),

@@ -3,6 +3,9 @@
 #define LENET_SERVER_JOB_ADMISSION_H_
 
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -15,6 +18,12 @@
 
 namespace lenet {
 
+// A tensor of the net's weights. Without a shape, if that depends on the number of classes, which only the labels tell.
+struct WeightForm {
+  std::string name;
+  std::optional<std::vector<int64_t>> shape;
+};
+
 struct Admitted {
   TrainSpec spec;
   DeviceRequest devices;
@@ -22,6 +31,7 @@ struct Admitted {
   int priority = 0;
   bool preemptible = false;
   int64_t checkpoint_bytes = 0;  // about
+  std::vector<WeightForm> weights;
   // Why a job of an earlier server cannot run on this one.
   absl::Status error;
 };
@@ -34,7 +44,8 @@ inline constexpr int kMaxKeepLast = 1000;
 // Reads files.
 absl::StatusOr<Admitted> Admit(const v1::TrainingSpec& spec, const Backend& backend, const DatasetCatalog& catalog);
 
-// A job that was accepted by an earlier server. What is no longer right with it is in Admitted::error.
+// A job that was accepted by an earlier server; it keeps the ranks and the rate that its spec came to then. What is no
+// longer right with it is in Admitted::error.
 Admitted Readmit(const v1::Job& job, const Backend& backend, const DatasetCatalog& catalog);
 
 }  // namespace lenet

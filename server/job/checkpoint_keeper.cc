@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "server/job/convert.h"
 #include "trainer/base/file.h"
 #include "trainer/base/log.h"
 #include "trainer/base/status.h"
@@ -43,18 +44,20 @@ absl::Status Erase(JobStore* store, absl::string_view id, const Predicate& gone)
 }  // namespace
 
 std::vector<v1::Checkpoint> Surplus(const v1::Job& job) {
-  const v1::CheckpointPolicy& policy = job.spec().checkpoints();
-  const int keep_last = policy.has_keep_last() ? policy.keep_last() : kDefaultKeepLast;
-  const bool keep_best = !policy.has_keep_best() || policy.keep_best();
-  const std::optional<int64_t> best = keep_best ? BestStep(job) : std::nullopt;
+  const v1::CheckpointPolicy policy = ResolvedPolicy(job.spec());
+  const std::optional<int64_t> best = policy.keep_best() ? BestStep(job) : std::nullopt;
   std::vector<v1::Checkpoint> surplus;
-  for (int i = 0; i < job.checkpoints_size() - keep_last; ++i) {
+  for (int i = 0; i < job.checkpoints_size() - policy.keep_last(); ++i) {
     if (job.checkpoints(i).step() != best) surplus.push_back(job.checkpoints(i));
   }
   return surplus;
 }
 
-absl::Status DropSurplus(JobStore* store, absl::string_view id) {
+std::filesystem::path CheckpointFile(const std::filesystem::path& job_folder, const v1::Checkpoint& checkpoint) {
+  return job_folder / std::filesystem::path(checkpoint.path()).filename();
+}
+
+absl::Status DropSurplus(JobStore* store, absl::string_view id, const std::filesystem::path& job_folder) {
   LENET_ASSIGN_OR_RETURN(const v1::Job job, store->GetJob(id));
   const std::vector<v1::Checkpoint> surplus = Surplus(job);
   if (surplus.empty()) return absl::OkStatus();
@@ -62,11 +65,11 @@ absl::Status DropSurplus(JobStore* store, absl::string_view id) {
     return std::any_of(surplus.begin(), surplus.end(), [step](const v1::Checkpoint& s) { return s.step() == step; });
   }));
   for (const v1::Checkpoint& checkpoint : surplus) {
+    const std::filesystem::path file = CheckpointFile(job_folder, checkpoint);
     std::error_code error;
-    std::filesystem::remove(checkpoint.path(), error);
+    std::filesystem::remove(file, error);
     if (error) {
-      Log(LogLevel::kWarning,
-          absl::StrCat("job ", id, ": '", checkpoint.path(), "' cannot be removed: ", error.message()));
+      Log(LogLevel::kWarning, absl::StrCat("job ", id, ": '", file.string(), "' cannot be removed: ", error.message()));
     }
   }
   return absl::OkStatus();

@@ -14,7 +14,6 @@
 
 namespace lenet {
 
-inline constexpr int kDefaultKeepLast = 2;
 // In the job's folder: what a job is begun from, if not from initial weights.
 inline constexpr char kStartFile[] = "start.safetensors";
 
@@ -22,9 +21,12 @@ inline constexpr char kStartFile[] = "start.safetensors";
 // the one of the best accuracy (of equals the first).
 std::vector<v1::Checkpoint> Surplus(const v1::Job& job);
 
-// Takes the surplus out of the job's record, then off the disk. Whoever calls it has seen the newest checkpoint
+// Where the file of one of a job's checkpoints lies: in its folder, whatever the record says.
+std::filesystem::path CheckpointFile(const std::filesystem::path& job_folder, const v1::Checkpoint& checkpoint);
+
+// Takes the surplus out of the job's record, then out of its folder. Whoever calls it has seen the newest checkpoint
 // recorded. A crash in between leaves a file that no record names.
-absl::Status DropSurplus(JobStore* store, absl::string_view id);
+absl::Status DropSurplus(JobStore* store, absl::string_view id, const std::filesystem::path& job_folder);
 
 // Takes those of later steps, which could not be read, out of the job's record; their files stay.
 absl::Status ForgetAfter(JobStore* store, const v1::Job& job, int64_t step);

@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "lenet/v1/job.pb.h"
 #include "lenet/v1/metrics.pb.h"
+#include "lenet/v1/training_service.pb.h"
 #include "lenet/v1/training_spec.pb.h"
 #include "trainer/train/observer.h"
 #include "trainer/train/train_spec.h"
@@ -18,12 +19,15 @@ namespace lenet {
 
 // INVALID_ARGUMENT, with its number, for a field that this server does not know: to leave it out would be to train
 // something else than what was asked for.
-absl::Status CheckFieldsKnown(const v1::TrainingSpec& message);
+absl::Status CheckFieldsKnown(const v1::StartRequest& request);
 
 // Takes what is written and puts the defaults of training_spec.proto for what is not. INVALID_ARGUMENT names the field
 // by its path, "spec.optimizer.beta1", for a value that is no member of its enum, a field of another kind than the
 // chosen one, and all that ValidateTrainSpec refuses. device_ids have no place in a TrainSpec; see PlaceRanks.
 absl::StatusOr<TrainSpec> ToTrainSpec(const v1::TrainingSpec& message);
+
+// When the job saves and what it keeps, with the defaults of training_spec.proto for what is not written.
+v1::CheckpointPolicy ResolvedPolicy(const v1::TrainingSpec& message);
 
 // All that the plan alone decides.
 v1::ResolvedSpec ToResolvedSpec(const TrainPlan& plan);
@@ -34,9 +38,6 @@ v1::MetricRecord ToRecord(const CheckpointSaved& saved);
 v1::MetricRecord ToWarning(absl::string_view message);
 v1::Evaluation ToMessage(const Evaluation& evaluation);
 v1::Failure ToMessage(const RankFailure& failure);
-
-// `text` with '?' for every byte that is not part of valid UTF-8, as strings in messages must be.
-std::string ValidUtf8(absl::string_view text);
 
 }  // namespace lenet
 

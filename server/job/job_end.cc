@@ -2,21 +2,29 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "server/job/convert.h"
 #include "server/store/job_state.h"
 #include "server/store/timestamp.h"
 #include "trainer/base/log.h"
 #include "trainer/base/status.h"
+#include "trainer/base/text.h"
 
 namespace lenet {
 namespace {
 
 // How long FailQueuedJob, which keeps other jobs waiting, tries.
 constexpr std::chrono::seconds kFailPatience(1);
+
+// How many of a log's newest records tell how far each rank was; at most about half of the bytes.
+constexpr uint64_t kTailRecords = 16;
+constexpr int64_t kTailBytes = 1 << 20;
 
 v1::JobState EndState(TrainEnd end) {
   switch (end) {
@@ -31,25 +39,29 @@ v1::JobState EndState(TrainEnd end) {
   return v1::FAILED;
 }
 
+// What a reason ends with if the state at the end could not be saved.
+std::string Unsaved(const TrainResult& result) {
+  return result.save.ok() ? "" : absl::StrCat("; the last state was not saved: ", result.save.message());
+}
+
 // `asked`: the reason that the job has in STOPPING.
 std::string EndReason(const TrainResult& result, absl::string_view asked) {
-  const std::string unsaved =
-      result.save.ok() ? "" : absl::StrCat("; the last state was not saved: ", result.save.message());
   switch (result.end) {
     case TrainEnd::kCompleted:
-      if (!result.early_end.empty())
-        return ValidUtf8(absl::StrCat(result.early_end, ", at step ", result.steps, unsaved));
-      return ValidUtf8(absl::StrCat("completed ", result.steps, " steps", unsaved));
+      if (!result.early_end.empty()) return absl::StrCat(result.early_end, Unsaved(result));
+      return absl::StrCat("completed ", result.steps, " steps", Unsaved(result));
     case TrainEnd::kStopped:
     case TrainEnd::kAborted:
-      return ValidUtf8(absl::StrCat(asked, ", at step ", result.steps, unsaved));
+      return absl::StrCat(asked, Unsaved(result));
     case TrainEnd::kFailed:
       break;
   }
   const RankFailure& failure = *result.failure;
-  const std::string rank = failure.rank < 0 ? "" : absl::StrCat("rank ", failure.rank, " ");
-  return ValidUtf8(
-      absl::StrCat(rank, "failed after step ", failure.step, ", in ", failure.phase, ": ", failure.status.ToString()));
+  std::vector<std::string> where;
+  if (failure.rank >= 0) where.push_back(absl::StrCat("rank ", failure.rank));
+  if (failure.step > 0) where.push_back(absl::StrCat("after step ", failure.step));
+  return absl::StrCat(absl::StrJoin(where, " "), where.empty() ? "in " : ", in ", failure.phase, ": ",
+                      failure.status.ToString());
 }
 
 const v1::Checkpoint* Newest(const v1::Job& job) {
@@ -72,21 +84,31 @@ int64_t SavedEpoch(const v1::Job& job) {
 }
 
 // The state that the job is left in, without a training that would know more.
-TrainResult AsSaved(const v1::Job& job, TrainEnd end) {
-  TrainResult result = {.end = end, .steps = SavedStep(job), .epochs = SavedEpoch(job)};
+TrainResult StoppedAsSaved(const v1::Job& job) {
+  TrainResult result = {.end = TrainEnd::kStopped, .steps = SavedStep(job), .epochs = SavedEpoch(job)};
   if (const v1::Checkpoint* const newest = Newest(job)) {
-    if (end != TrainEnd::kFailed) {
-      result.rank_checksums.assign(static_cast<size_t>(job.resolved().ranks()), newest->weights_checksum());
-    }
+    result.rank_checksums.assign(static_cast<size_t>(job.resolved().ranks()), newest->weights_checksum());
   }
   result.rank_steps.assign(static_cast<size_t>(job.resolved().ranks()), result.steps);
   return result;
 }
 
+// How far an earlier server came in the job; its rate of images is not known.
+void AddLosses(const RecordPage& page, int ranks, JobProgress* progress) {
+  for (const RecordPtr& record : page.records) {
+    const v1::StepLosses& losses = record->step_losses();
+    const int count = std::min({losses.steps_size(), losses.ranks_size(), losses.losses_size()});
+    for (int i = 0; i < count; ++i) {
+      const int rank = losses.ranks(i);
+      if (rank >= 0 && rank < ranks) progress->AddSteps(rank, losses.steps(i), losses.losses(i), {});
+    }
+  }
+}
+
 // One change to a terminal state.
-absl::StatusOr<v1::Job> RecordTerminal(LiveJob* live, v1::JobState from, const TrainResult& result, std::string reason,
-                                       absl::Time time = absl::Now()) {
-  StateUpdate update = {.from = from, .to = EndState(result.end), .time = time, .reason = std::move(reason)};
+absl::StatusOr<v1::Job> RecordTerminal(LiveJob* live, v1::JobState from, const TrainResult& result,
+                                       absl::string_view reason, absl::Time time = absl::Now()) {
+  StateUpdate update = {.from = from, .to = EndState(result.end), .time = time, .reason = Shown(reason)};
   v1::Terminal terminal;
   terminal.set_state(update.to);
   terminal.set_reason(update.reason);
@@ -146,7 +168,7 @@ absl::StatusOr<v1::Job> TryEndAttempt(LiveJob* live, JobStore* store, TrainResul
     LENET_RETURN_IF_ERROR(live->log->Flush());
     LENET_ASSIGN_OR_RETURN(job, store->GetJob(live->id));
     return RecordWaiting(live, job, yield == Yield::kPause ? v1::PAUSED : v1::QUEUED,
-                         absl::StrCat(yield_reason, "; ", GoesOn(job)));
+                         absl::StrCat(yield_reason, "; ", GoesOn(job), Unsaved(result)));
   }
   // A change that the store refused when it was due comes first.
   if (end == v1::SUCCEEDED && job.state() == v1::STARTING) {
@@ -219,28 +241,28 @@ absl::StatusOr<v1::Job> EndAttempt(LiveJob* live, JobStore* store, StorePatience
 }
 
 absl::StatusOr<v1::Job> EndLostAttempt(LiveJob* live, const JobStore& store, const v1::Job& job, bool goes_on) {
-  const absl::StatusOr<RecordPage> newest = store.ReadRecords(job.id(), job.last_sequence(), 1);
+  const uint64_t last = job.last_sequence();
+  const absl::StatusOr<RecordPage> newest =
+      store.ReadRecords(job.id(), last - std::min(last, kTailRecords) + 1, kTailBytes);
   const bool known = newest.ok() && !newest->records.empty();
   const absl::Time time = known ? FromTimestamp(newest->records.back()->time()) : absl::Now();
   const std::string lost = absl::StrCat("the server ended in attempt ", job.attempt());
   if (job.state() == v1::STOPPING) {
-    const TrainResult result = AsSaved(job, TrainEnd::kStopped);
-    return RecordTerminal(live, job.state(), result, absl::StrCat(job.reason(), "; ", lost, ", at step ", result.steps),
-                          time);
+    return RecordTerminal(live, job.state(), StoppedAsSaved(job), absl::StrCat(job.reason(), "; ", lost), time);
   }
   if (goes_on) return RecordWaiting(live, job, v1::QUEUED, absl::StrCat(lost, "; ", GoesOn(job)), time);
-  TrainResult result = AsSaved(job, TrainEnd::kFailed);
-  result.failure = RankFailure{.step = result.steps, .phase = "restart", .status = absl::AbortedError(lost)};
+  if (known) AddLosses(*newest, job.resolved().ranks(), &live->progress);
+  const TrainResult result = Failed(*live, "restart", absl::AbortedError(lost));
   return RecordTerminal(live, job.state(), result, EndReason(result, ""), time);
 }
 
 absl::StatusOr<v1::Job> StopWaitingJob(LiveJob* live, const v1::Job& job, absl::string_view reason) {
-  return RecordTerminal(live, job.state(), AsSaved(job, TrainEnd::kStopped), std::string(reason));
+  return RecordTerminal(live, job.state(), StoppedAsSaved(job), reason);
 }
 
 absl::StatusOr<v1::Job> RecordWaiting(LiveJob* live, const v1::Job& job, v1::JobState to, absl::string_view reason,
                                       absl::Time time) {
-  StateUpdate update = {.from = job.state(), .to = to, .time = time, .reason = std::string(reason)};
+  StateUpdate update = {.from = job.state(), .to = to, .time = time, .reason = Shown(reason)};
   v1::Progress progress = live->progress.Get();
   progress.set_step(SavedStep(job));
   progress.set_epoch(SavedEpoch(job));
@@ -248,6 +270,17 @@ absl::StatusOr<v1::Job> RecordWaiting(LiveJob* live, const v1::Job& job, v1::Job
   absl::StatusOr<v1::Job> changed = live->log->ChangeState(std::move(update));
   if (changed.ok()) live->progress.Restore(progress);
   return changed;
+}
+
+absl::StatusOr<v1::Job> SettleWaiting(LiveJob* live, const JobStore& store, const v1::Job& job) {
+  absl::StatusOr<v1::Job> now = store.GetJob(live->id);
+  if (!now.ok()) now = job;
+  bool pause = false;
+  {
+    MutexLock lock(&live->mutex);
+    pause = live->yield == Yield::kPause;
+  }
+  return pause && now->state() == v1::QUEUED ? RecordWaiting(live, *now, v1::PAUSED, kPaused) : now;
 }
 
 absl::StatusOr<v1::Job> FailQueuedJob(LiveJob* live, JobStore* store, const absl::Status& why) {

@@ -18,6 +18,8 @@
 
 namespace lenet {
 
+inline constexpr char kPaused[] = "paused on request";
+
 // A result without a step of this attempt, for what ends it outside of a training.
 TrainResult WithoutAStep(const LiveJob& live, TrainEnd end);
 TrainResult Failed(const LiveJob& live, std::string phase, absl::Status status);
@@ -36,7 +38,7 @@ absl::StatusOr<v1::Job> EndAttempt(LiveJob* live, JobStore* store, StorePatience
 
 // An attempt that the end of an earlier server cut short, STARTING, RUNNING or STOPPING, which `job` is. A stop that
 // was asked for has been: STOPPED. Else QUEUED again, or, if it is not to go on, FAILED.
-// Its time is that of the log's newest record.
+// Its time is that of the log's newest record, and FAILED has the last step in the log.
 absl::StatusOr<v1::Job> EndLostAttempt(LiveJob* live, const JobStore& store, const v1::Job& job, bool goes_on);
 
 // QUEUED or PAUSED, which `job` is, to STOPPED, in one try. ABORTED if the state is another by now.
@@ -46,6 +48,11 @@ absl::StatusOr<v1::Job> StopWaitingJob(LiveJob* live, const v1::Job& job, absl::
 // the state is another by now.
 absl::StatusOr<v1::Job> RecordWaiting(LiveJob* live, const v1::Job& job, v1::JobState to, absl::string_view reason,
                                       absl::Time time = absl::Now());
+
+// For the thread of a job that it has left waiting as `job` says: the job as it is by now, after a Resume or a Stop. If
+// it is QUEUED, and a Pause came too late for the attempt, it is PAUSED first: ABORTED if a Stop came before that, or
+// the store's error. Resume and Pause are to be held off.
+absl::StatusOr<v1::Job> SettleWaiting(LiveJob* live, const JobStore& store, const v1::Job& job);
 
 // For a queued job that cannot even be run: FAILED in phase "init" with `why`, tried for about a second. ABORTED as
 // BeginAttempt.

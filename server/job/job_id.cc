@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "absl/strings/ascii.h"
+
 namespace lenet {
 namespace {
 
@@ -11,6 +13,11 @@ constexpr int kTimeDigits = 9;
 constexpr int kRandomDigits = 7;
 
 }  // namespace
+
+bool IsJobId(absl::string_view text) {
+  return text.size() == kTimeDigits + kRandomDigits &&
+         std::all_of(text.begin(), text.end(), [](char c) { return absl::ascii_isdigit(c) || absl::ascii_islower(c); });
+}
 
 std::string JobIdGenerator::Next(absl::Time now) {
   last_ms_ = std::max(absl::ToUnixMillis(now), last_ms_ + 1);

@@ -11,6 +11,9 @@
 
 namespace lenet {
 
+// Whether `text` could be the name of a job.
+bool IsJobId(absl::string_view text);
+
 // Makes ids of 16 characters of [0-9a-z] without i, l, o, u: nine tell the time in milliseconds, seven (35 bits) are
 // random. Within a process each id sorts after the one before it. Not safe from several threads.
 class JobIdGenerator {

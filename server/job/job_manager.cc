@@ -14,12 +14,12 @@
 #include "server/store/job_state.h"
 #include "trainer/base/log.h"
 #include "trainer/base/status.h"
+#include "trainer/base/text.h"
 
 namespace lenet {
 namespace {
 
 constexpr char kShutdown[] = "the server is shutting down";
-constexpr char kPaused[] = "paused on request";
 
 absl::string_view StopReason(StopMode mode) {
   return mode == StopMode::kAbort ? "aborted on request" : "stopped on request";
@@ -62,7 +62,7 @@ JobManager::JobManager(const JobManagerOptions& options, Backend* backend, Datas
               {.excluded =
                    [this](int device, const absl::Status& why) {
                      MutexLock lock(&mutex_);
-                     pool_.SetUnhealthy(device, why.message());
+                     pool_.SetUnhealthy(device, Shown(why.message()));
                    },
                .restored = [this](int device) { Restore(device); },
                .unusable = options.unusable}) {
@@ -119,10 +119,11 @@ void JobManager::Serve() {
 absl::StatusOr<v1::Job> JobManager::Start(const v1::StartRequest& request, absl::string_view client) {
   LENET_RETURN_IF_ERROR(CheckRequest(request));
   LENET_ASSIGN_OR_RETURN(std::optional<v1::Job> known, FindRequest(request));
-  if (known) return GetJob(known->id());
-  LENET_RETURN_IF_ERROR(CheckAccepting());
+  if (known) return *std::move(known);
+  LENET_RETURN_IF_ERROR(CheckServing());
   LENET_ASSIGN_OR_RETURN(Admitted admitted, Admit(request.spec(), *backend_, *catalog_));
-  LENET_ASSIGN_OR_RETURN(const StartFile start, ReadStartFile(request, admitted, *store_));
+  LENET_ASSIGN_OR_RETURN(const StartFile start, ReadStartFile(request, admitted, *store_, options_.checkpoint_root));
+  LENET_RETURN_IF_ERROR(CheckLimits(client));
   if (!options_.checkpoint_root.empty()) {
     LENET_RETURN_IF_ERROR(Annotate(ProbeFolder(options_.checkpoint_root, admitted.checkpoint_bytes), "checkpoints"));
   }
@@ -132,9 +133,9 @@ absl::StatusOr<v1::Job> JobManager::Start(const v1::StartRequest& request, absl:
     MutexLock admit(&admit_mutex_);
     // An equal call may have been quicker; the limits do not hold for it.
     LENET_ASSIGN_OR_RETURN(known, FindRequest(request));
-    if (known) return GetJob(known->id());
-    LENET_RETURN_IF_ERROR(CheckAccepting());
-    LENET_RETURN_IF_ERROR(CheckClient(client));
+    if (known) return *std::move(known);
+    LENET_RETURN_IF_ERROR(CheckServing());
+    LENET_RETURN_IF_ERROR(CheckLimits(client));
     LENET_ASSIGN_OR_RETURN(job, CreateJob(request, client, std::move(admitted), start));
   }
   Complete(FindLive(job.id()), &job);
@@ -147,30 +148,30 @@ absl::StatusOr<std::optional<v1::Job>> JobManager::FindRequest(const v1::StartRe
   absl::StatusOr<v1::Job> known = store_->FindByRequestId(request.request_id());
   if (absl::IsNotFound(known.status())) return std::nullopt;
   LENET_RETURN_IF_ERROR(known.status());
-  LENET_ASSIGN_OR_RETURN(v1::Job same, SameRequest(*std::move(known), request));
-  return std::optional<v1::Job>(std::move(same));
+  LENET_ASSIGN_OR_RETURN(const v1::Job same, SameRequest(*std::move(known), request));
+  absl::StatusOr<v1::Job> job = GetJob(same.id());
+  // It has just been deleted.
+  if (absl::IsNotFound(job.status())) return std::nullopt;
+  LENET_RETURN_IF_ERROR(job.status());
+  return std::optional<v1::Job>(*std::move(job));
 }
 
-absl::Status JobManager::CheckAccepting() const {
+absl::Status JobManager::CheckServing() const {
   MutexLock lock(&mutex_);
-  switch (phase_) {
-    case Phase::kStarting:
-      return absl::UnavailableError("the server is starting");
-    case Phase::kDraining:
-      return absl::UnavailableError(kShutdown);
-    case Phase::kServing:
-      break;
-  }
-  if (queue_.size() >= options_.max_queued) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(queue_.size(), " jobs are queued; the limit is ", options_.max_queued));
-  }
+  if (phase_ == Phase::kStarting) return absl::UnavailableError("the server is starting");
+  if (phase_ == Phase::kDraining) return absl::UnavailableError(kShutdown);
   return absl::OkStatus();
 }
 
-absl::Status JobManager::CheckClient(absl::string_view client) const {
-  if (options_.max_jobs_per_client == 0) return absl::OkStatus();
+absl::Status JobManager::CheckLimits(absl::string_view client) const {
   MutexLock lock(&mutex_);
+  size_t waiting = live_.size();
+  for (const auto& [live, thread] : threads_) waiting -= live_.contains(live->id) ? 1 : 0;
+  if (waiting >= options_.max_queued) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(waiting, " jobs are queued or paused; the limit is ", options_.max_queued));
+  }
+  if (options_.max_jobs_per_client == 0) return absl::OkStatus();
   const auto held = static_cast<size_t>(
       std::count_if(live_.begin(), live_.end(), [&](const auto& entry) { return entry.second->client == client; }));
   if (held < options_.max_jobs_per_client) return absl::OkStatus();
@@ -184,10 +185,6 @@ absl::StatusOr<v1::Job> JobManager::CreateJob(const v1::StartRequest& request, a
   // The job is created with one record.
   const LivePtr live = NewLive(ids_.Next(now), std::move(admitted), std::string(client), 1);
   const v1::Job job = NewJob(request, start, *live, now);
-  v1::MetricRecord record;
-  *record.mutable_time() = job.created_at();
-  record.mutable_state_change()->set_to(v1::QUEUED);
-  record.mutable_state_change()->set_reason(job.reason());
 
   const std::filesystem::path folder = options_.checkpoint_root / live->id;
   const auto remove_folder = [&] {
@@ -203,16 +200,17 @@ absl::StatusOr<v1::Job> JobManager::CreateJob(const v1::StartRequest& request, a
     MutexLock lock(&mutex_);
     live_[live->id] = live;
   }
-  absl::StatusOr<CreateResult> result = store_->CreateJob(job, {std::move(record)});
-  if (!result.ok() || !result->created) remove_folder();
-  MutexLock lock(&mutex_);
+  absl::StatusOr<CreateResult> result = store_->CreateJob(job, {FirstRecord(job)});
   if (!result.ok() || !result->created) {
+    remove_folder();
+    MutexLock lock(&mutex_);
     live_.erase(live->id);
     LENET_RETURN_IF_ERROR(result.status());
     return SameRequest(std::move(result->job), request);
   }
   Log(LogLevel::kInfo, absl::StrCat("job ", live->id, ": accepted: ", request.spec().dataset(), ", ",
                                     live->admitted.devices.ranks, " ranks"));
+  MutexLock lock(&mutex_);
   Enqueue(live);
   return std::move(result->job);
 }
@@ -309,7 +307,7 @@ uint64_t JobManager::Pause(absl::string_view id, EndCallback done) {
           return waiters_.Add(id, {.done = std::move(done), .for_pause = true});
         }
       }
-      paused = PauseWaiting(live, *job);
+      paused = PauseQueued(live, *job);
     }
     // It may have kept those behind it waiting.
     Dispatch();
@@ -319,7 +317,7 @@ uint64_t JobManager::Pause(absl::string_view id, EndCallback done) {
   }
 }
 
-absl::StatusOr<v1::Job> JobManager::PauseWaiting(const LivePtr& live, const v1::Job& job) {
+absl::StatusOr<v1::Job> JobManager::PauseQueued(const LivePtr& live, const v1::Job& job) {
   absl::StatusOr<v1::Job> paused = RecordWaiting(live.get(), job, v1::PAUSED, kPaused);
   if (!paused.ok()) {
     MutexLock lock(&mutex_);
@@ -329,7 +327,7 @@ absl::StatusOr<v1::Job> JobManager::PauseWaiting(const LivePtr& live, const v1::
 }
 
 absl::StatusOr<v1::Job> JobManager::Resume(absl::string_view id) {
-  LENET_RETURN_IF_ERROR(CheckAccepting());
+  LENET_RETURN_IF_ERROR(CheckServing());
   std::vector<JobWaiters::Waiter> paused;
   v1::Job before;
   for (;;) {
@@ -343,9 +341,10 @@ absl::StatusOr<v1::Job> JobManager::Resume(absl::string_view id) {
     if (absl::IsAborted(changed.status())) continue;
     LENET_RETURN_IF_ERROR(changed.status());
     MutexLock lock(&mutex_);
-    // The thread that has recorded the pause may still be at its end; who waits for it got what it asked for.
+    // The thread that has recorded the pause may still be at its end, and then queues the job. Who waits for that pause
+    // got what it asked for.
     if (threads_.contains(live)) {
-      resumed_.insert(live);
+      live->ForgetYield();
       paused = waiters_.TakeForPause(id);
       before = job;
     } else {
@@ -546,9 +545,11 @@ void JobManager::RunOnThread(const LivePtr& live, const std::vector<int>& device
   if (!waits && !absl::IsAborted(job.status())) Ended(live, job);
   if (waits) LogState(*job);
   std::thread own;
-  bool pause = false;
+  absl::StatusOr<v1::Job> now = job;
   std::vector<JobWaiters::Waiter> paused;
   {
+    MutexLock admit(&admit_mutex_);
+    if (waits) now = SettleWaiting(live.get(), *store_, *job);
     MutexLock lock(&mutex_);
     const auto found = threads_.find(live);
     own = std::move(found->second);
@@ -556,18 +557,11 @@ void JobManager::RunOnThread(const LivePtr& live, const std::vector<int>& device
     // In one step with that: from now on the job may get its next thread.
     if (waits) {
       live->ForgetYield();
-      // A pause may have come when the job was on its way to the queue.
-      pause = job->state() == v1::QUEUED && waiters_.AnyForPause(live->id);
-      if (!pause && (resumed_.erase(live) > 0 || job->state() == v1::QUEUED)) Enqueue(live);
-      if (job->state() == v1::PAUSED) paused = waiters_.TakeForPause(live->id);
+      if (!now.ok() || now->state() == v1::QUEUED) Enqueue(live);
+      // ABORTED: a Stop ended it, and answers them.
+      const bool settled = now.ok() ? now->state() == v1::PAUSED : !absl::IsAborted(now.status());
+      if (settled) paused = waiters_.TakeForPause(live->id);
     }
-  }
-  absl::StatusOr<v1::Job> now = job;
-  if (pause) {
-    MutexLock admit(&admit_mutex_);
-    now = PauseWaiting(live, *job);
-    MutexLock lock(&mutex_);
-    paused = waiters_.TakeForPause(live->id);
   }
   for (const JobWaiters::Waiter& waiter : paused) waiter.done(now);
   Dispatch();

@@ -9,7 +9,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -42,8 +41,8 @@ namespace lenet {
 
 struct JobManagerOptions {
   std::filesystem::path checkpoint_root;  // a folder for each job below it; empty: nothing is saved
-  size_t max_queued = 1000;
-  size_t max_jobs_per_client = 0;  // that have not ended; 0: no limit
+  size_t max_queued = 1000;               // jobs that wait, queued or paused
+  size_t max_jobs_per_client = 0;         // that have not ended; 0: no limit
   size_t max_cached_groups = 8;
   std::chrono::milliseconds collective_timeout{0};  // see TrainJob
   std::chrono::milliseconds join_timeout{10'000};   // see TrainJob
@@ -143,8 +142,9 @@ class JobManager {
   void Restore(int device) ABSL_LOCKS_EXCLUDED(mutex_);
   // The job of an equal request, if there is one.
   absl::StatusOr<std::optional<v1::Job>> FindRequest(const v1::StartRequest& request) const;
-  absl::Status CheckAccepting() const ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status CheckClient(absl::string_view client) const ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status CheckServing() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whether one more job of that client may wait.
+  absl::Status CheckLimits(absl::string_view client) const ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<v1::Job> CreateJob(const v1::StartRequest& request, absl::string_view client, Admitted admitted,
                                     const StartFile& start) ABSL_EXCLUSIVE_LOCKS_REQUIRED(admit_mutex_)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -158,7 +158,7 @@ class JobManager {
   void CompleteAll(const LiveJobs& live, std::vector<v1::Job>* jobs) const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Of a job that is in the queue no more; it is put back if that fails. `job` as it is.
-  absl::StatusOr<v1::Job> PauseWaiting(const LivePtr& live, const v1::Job& job)
+  absl::StatusOr<v1::Job> PauseQueued(const LivePtr& live, const v1::Job& job)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(admit_mutex_) ABSL_LOCKS_EXCLUDED(mutex_);
   // Starts what can start, and asks preemptible jobs to make room.
   void Dispatch() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -194,7 +194,6 @@ class JobManager {
   LiveJobs live_ ABSL_GUARDED_BY(mutex_);
   JobQueue queue_ ABSL_GUARDED_BY(mutex_);
   std::map<LivePtr, std::thread> threads_ ABSL_GUARDED_BY(mutex_);
-  std::set<LivePtr> resumed_ ABSL_GUARDED_BY(mutex_);  // paused jobs whose threads are to queue them again
   std::vector<std::thread> finished_ ABSL_GUARDED_BY(mutex_);
   int busy_ ABSL_GUARDED_BY(mutex_) = 0;  // jobs' threads that still use the manager
   JobWaiters waiters_ ABSL_GUARDED_BY(mutex_);

@@ -20,7 +20,7 @@ class JobProgress {
 
   JobProgress(int ranks, int global_batch_size, int64_t steps_per_epoch)
       : global_batch_(global_batch_size),
-        ranks_(static_cast<size_t>(ranks)),
+        ranks_(static_cast<size_t>(std::max(ranks, 1))),
         steps_per_epoch_(std::max<int64_t>(steps_per_epoch, 1)) {}
 
   // As it was known by an earlier server, or is after an attempt.

@@ -10,6 +10,7 @@
 #include "server/job/checkpoint_keeper.h"
 #include "server/job/convert.h"
 #include "server/job/job_end.h"
+#include "server/job/start_request.h"
 #include "server/store/job_state.h"
 #include "trainer/base/log.h"
 #include "trainer/base/status.h"
@@ -17,6 +18,10 @@
 
 namespace lenet {
 namespace {
+
+std::filesystem::path JobFolder(const JobServices& services, const LiveJob& live) {
+  return services.checkpoint_root / live.id;
+}
 
 // Puts what the ranks report into the log, the progress and the store.
 class LogObserver : public TrainObserver {
@@ -55,7 +60,7 @@ class LogObserver : public TrainObserver {
     live_.log->Add(ToRecord(saved));
     // Older files go only once the record of the new one is safe.
     absl::Status dropped = live_.log->Flush();
-    if (dropped.ok()) dropped = DropSurplus(services_.store, live_.id);
+    if (dropped.ok()) dropped = DropSurplus(services_.store, live_.id, JobFolder(services_, live_));
     if (!dropped.ok()) {
       Log(LogLevel::kWarning, absl::StrCat("job ", live_.id, ": older checkpoints stay: ", dropped.ToString()));
     }
@@ -123,16 +128,21 @@ TrainResult TrainInGroup(const JobServices& services, LiveJob* live, const Train
   return result;
 }
 
-std::filesystem::path JobFolder(const JobServices& services, const LiveJob& live) {
-  return services.checkpoint_root / live.id;
+// DATA_LOSS, too, if it is the state after another step.
+absl::StatusOr<Checkpoint> LoadStep(const std::filesystem::path& path, int64_t step, const Net& net,
+                                    const OptimizerSpec& optimizer) {
+  LENET_ASSIGN_OR_RETURN(Checkpoint checkpoint, LoadCheckpoint(path, net, optimizer));
+  if (checkpoint.step == step) return checkpoint;
+  return absl::DataLossError(absl::StrCat(path.string(), ": is the state after step ", checkpoint.step));
 }
 
 // The state that the attempt goes on from: the job's newest checkpoint that can be read, else what the job was begun
 // from; none: initial weights.
 absl::StatusOr<std::optional<Checkpoint>> FindStart(const JobServices& services, LiveJob* live, const v1::Job& job,
                                                     const Net& net, const OptimizerSpec& optimizer) {
+  const std::filesystem::path folder = JobFolder(services, *live);
   for (auto saved = job.checkpoints().rbegin(); saved != job.checkpoints().rend(); ++saved) {
-    absl::StatusOr<Checkpoint> checkpoint = LoadCheckpoint(saved->path(), net, optimizer);
+    absl::StatusOr<Checkpoint> checkpoint = LoadStep(CheckpointFile(folder, *saved), saved->step(), net, optimizer);
     if (checkpoint.ok()) {
       LENET_RETURN_IF_ERROR(ForgetAfter(services.store, job, saved->step()));
       return std::optional<Checkpoint>(*std::move(checkpoint));
@@ -144,15 +154,16 @@ absl::StatusOr<std::optional<Checkpoint>> FindStart(const JobServices& services,
   }
   LENET_RETURN_IF_ERROR(ForgetAfter(services.store, job, -1));
   if (!job.has_resumed_from()) return std::optional<Checkpoint>();
-  const std::filesystem::path start = JobFolder(services, *live) / kStartFile;
+  const std::filesystem::path start = folder / kStartFile;
   if (job.resumed_from().job_id().empty()) {
     Checkpoint checkpoint;
     LENET_ASSIGN_OR_RETURN(checkpoint.parameters, LoadWeights(start, net));
     checkpoint.state.resize(static_cast<size_t>(StateSlots(optimizer)) * checkpoint.parameters.size());
     return std::optional<Checkpoint>(std::move(checkpoint));
   }
-  LENET_ASSIGN_OR_RETURN(Checkpoint checkpoint, LoadCheckpoint(start, net, optimizer));
-  return std::optional<Checkpoint>(std::move(checkpoint));
+  absl::StatusOr<Checkpoint> checkpoint = LoadStep(start, job.resumed_from().step(), net, optimizer);
+  if (!checkpoint.ok()) return Annotate(checkpoint.status(), ResumeSource(job.resumed_from()));
+  return std::optional<Checkpoint>(*std::move(checkpoint));
 }
 
 // Of the attempts that have ended.
@@ -186,6 +197,7 @@ TrainResult Execute(const JobServices& services, LiveJob* live, const std::vecto
     resolved.set_test_images((*dataset)->test.count);
     v1::ResolvedSpec* old = job->mutable_resolved();
     resolved.mutable_device_ids()->Swap(old->mutable_device_ids());
+    *resolved.mutable_checkpoints() = ResolvedPolicy(job->spec());
     resolved.set_backend(old->backend());
     resolved.set_device_kind(old->device_kind());
     resolved.mutable_library_versions()->swap(*old->mutable_library_versions());

@@ -1,6 +1,5 @@
 #include "server/job/job_waiters.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace lenet {
@@ -44,12 +43,6 @@ std::vector<JobWaiters::Waiter> JobWaiters::TakeForPause(absl::string_view id) {
   }
   if (of_job->second.empty()) waiters_.erase(of_job);
   return taken;
-}
-
-bool JobWaiters::AnyForPause(absl::string_view id) const {
-  const auto of_job = waiters_.find(id);
-  return of_job != waiters_.end() &&
-         std::any_of(of_job->second.begin(), of_job->second.end(), [](const auto& w) { return w.second.for_pause; });
 }
 
 }  // namespace lenet

@@ -31,7 +31,6 @@ class JobWaiters {
   // Takes out all who wait for the job, or those for its pause.
   std::vector<Waiter> Take(absl::string_view id);
   std::vector<Waiter> TakeForPause(absl::string_view id);
-  bool AnyForPause(absl::string_view id) const;
 
  private:
   std::map<std::string, std::map<uint64_t, Waiter>, std::less<>> waiters_;

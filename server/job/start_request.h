@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "lenet/v1/job.pb.h"
+#include "lenet/v1/metrics.pb.h"
 #include "lenet/v1/training_service.pb.h"
 #include "server/job/admission.h"
 #include "server/job/live_job.h"
@@ -18,8 +19,8 @@
 
 namespace lenet {
 
-// INVALID_ARGUMENT: a name or request id that is too long or has control characters; a field of the spec that this
-// server does not know.
+// INVALID_ARGUMENT: a name or request id that is too long or has control characters; no job to resume from; weights of
+// more than 4 MiB; a field, of the spec too, that this server does not know.
 absl::Status CheckRequest(const v1::StartRequest& request);
 
 // The job, if it is what the request asks for; else ALREADY_EXISTS.
@@ -30,14 +31,21 @@ struct StartFile {
   std::optional<v1::ResumeFrom> from;  // not set: initial weights, and no bytes
 };
 
-// Reads what the request goes on from, and checks that it fits what was admitted. NOT_FOUND: no such job, or no such
-// checkpoint of it; INVALID_ARGUMENT names the field of the spec that must be as it was in that job, or what is wrong
-// with the weights; FAILED_PRECONDITION: the job has no checkpoint; DATA_LOSS: its file is damaged.
+// Reads what the request goes on from, below `checkpoint_root`, and checks that it fits what was admitted. NOT_FOUND:
+// no such job, or no such checkpoint of it; INVALID_ARGUMENT names the field of the spec that must be as it was in that
+// job, or what is wrong with the weights; FAILED_PRECONDITION: the job has no checkpoint; DATA_LOSS: its file is
+// damaged or missing.
 absl::StatusOr<StartFile> ReadStartFile(const v1::StartRequest& request, const Admitted& admitted,
-                                        const JobStore& store);
+                                        const JobStore& store, const std::filesystem::path& checkpoint_root);
+
+// What errors call the checkpoint of another job that a job goes on from.
+std::string ResumeSource(const v1::ResumeFrom& from);
 
 // The job that the request asks for, QUEUED.
 v1::Job NewJob(const v1::StartRequest& request, const StartFile& start, const LiveJob& live, absl::Time now);
+
+// The first one of that job's log.
+v1::MetricRecord FirstRecord(const v1::Job& job);
 
 // Writes it into the job's folder, where the job's first attempt looks for it.
 absl::Status PlaceStartFile(const StartFile& start, const std::filesystem::path& job_folder);

@@ -89,9 +89,16 @@ absl::StatusOr<RecordPage> MetricsReader::ReadPage(int64_t max_bytes) {
 
 absl::Status MetricsReader::Rewind(int64_t max_bytes, RecordPage* page,
                                    google::protobuf::RepeatedPtrField<v1::MetricRecord>* out) {
-  // Of the epochs that followed, the first one began at the lowest sequence.
-  const bool later = known_epoch_ != 0 && known_epoch_ <= page->epoch_starts.size();
-  const uint64_t start = later ? page->epoch_starts[known_epoch_ - 1] : next_;
+  uint64_t start = next_;
+  if (known_epoch_ == 0) {
+    // It has read nothing that could be lost.
+  } else if (known_epoch_ <= page->epoch_starts.size()) {
+    // Of the epochs that followed, the first one began at the lowest sequence.
+    start = page->epoch_starts[known_epoch_ - 1];
+  } else if (known_epoch_ > page->log_epoch || next_ > page->last_sequence + 1) {
+    // It has what this log never had: the store is an older copy.
+    start = 1;
+  }
   if (start < next_) {
     LENET_ASSIGN_OR_RETURN(*page, store_->ReadRecords(job_id_, start, max_bytes));
     next_ = start;

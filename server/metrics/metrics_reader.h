@@ -33,8 +33,9 @@ class MetricsReader {
 
   // Appends the next wanted records to `out`, about `max_bytes` of them. Where retention has removed some, a truncated
   // record tells how many. If records that were read in an earlier epoch were lost, a rewound record comes first, and
-  // the reader goes on where the next epoch began. NOT_FOUND if the whole job has been removed meanwhile; DATA_LOSS,
-  // after all records, if the job is over but its end is not in the store; the store's errors.
+  // the reader goes on where the next epoch began; or at 1, if what was read is not of this log. NOT_FOUND if the whole
+  // job has been removed meanwhile; DATA_LOSS, after all records, if the job is over but its end is not in the store;
+  // the store's errors.
   absl::StatusOr<Place> Read(int64_t max_bytes, google::protobuf::RepeatedPtrField<v1::MetricRecord>* out);
 
   // What comes next should be written soon: for a reader that is at kNewest, and waits.
@@ -46,7 +47,7 @@ class MetricsReader {
  private:
   // The next records, from memory if they are there.
   absl::StatusOr<RecordPage> ReadPage(int64_t max_bytes);
-  // On the first page: goes back to where the log was cut off after the reader's epoch.
+  // On the first page: goes back to where the log was cut off after the reader's epoch, or to its beginning.
   absl::Status Rewind(int64_t max_bytes, RecordPage* page, google::protobuf::RepeatedPtrField<v1::MetricRecord>* out);
 
   const JobStore* const store_;

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "server/job/convert.h"
+#include "trainer/base/text.h"
 
 namespace lenet {
 namespace {

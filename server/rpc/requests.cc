@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "server/job/job_id.h"
 #include "trainer/base/status.h"
 
 namespace lenet {
@@ -24,6 +25,10 @@ absl::StatusOr<JobQuery> ToQuery(const v1::ListJobsRequest& request) {
                     .page_token = request.page_token()};
   if (query.limit < 1 || query.limit > kMaxPageSize) {
     return BadValue("page_size", query.limit, absl::StrCat("1 to ", kMaxPageSize, ", or 0 for ", kDefaultPageSize));
+  }
+  // A token is the id of the last job of its page.
+  if (!query.page_token.empty() && !IsJobId(query.page_token)) {
+    return absl::InvalidArgumentError("page_token: must be the next_page_token of a page, or empty");
   }
   for (int state : request.states()) {
     if (!v1::JobState_IsValid(state) || state == v1::JOB_STATE_UNSPECIFIED) {

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/job/convert.h"
 #include "server/rpc/grpc_status.h"
 #include "server/rpc/guarded.h"
 #include "server/rpc/requests.h"
@@ -13,6 +12,7 @@
 #include "server/store/timestamp.h"
 #include "trainer/base/mutex.h"
 #include "trainer/base/status.h"
+#include "trainer/base/text.h"
 #include "trainer/nn/net.h"
 
 namespace lenet {

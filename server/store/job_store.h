@@ -135,8 +135,8 @@ class JobStore {
 
   // Appends in order; the store sets the records' sequence and attempt, and Job.last_sequence, and a checkpoint_saved
   // record becomes Job.checkpoint and one of Job.checkpoints, which are in the order of their steps, in place of one of
-  // the same step. Gives the newest sequence. FAILED_PRECONDITION if the job has ended. After an error the records are
-  // as they were.
+  // the same step. Of its path a store may keep the file's name alone, and give that below a folder of its own. Gives
+  // the newest sequence. FAILED_PRECONDITION if the job has ended. After an error the records are as they were.
   virtual absl::StatusOr<uint64_t> AppendRecords(absl::string_view id, std::span<v1::MetricRecord> records) = 0;
 
   // Kept records from `from_sequence` (or from the oldest, if that was removed) on, in order, without gaps, of about

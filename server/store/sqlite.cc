@@ -76,6 +76,8 @@ absl::Status Database::CutWal() {
   return status;
 }
 
+void Database::KeepWal(bool keep) { sqlite3_db_config(get(), SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, keep ? 1 : 0, nullptr); }
+
 absl::Status Database::Error(absl::string_view what) const {
   return absl::Status(ToCode(sqlite3_extended_errcode(get())),
                       absl::StrCat(what, " the database '", path_, "': ", sqlite3_errmsg(get())));

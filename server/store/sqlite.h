@@ -36,11 +36,15 @@ class Database {
   // nothing is cut.
   absl::Status CutWal();
 
+  // What the write-ahead log has goes into the database when its last connection is closed, or stays where it is.
+  void KeepWal(bool keep);
+
   // Of the last call that failed: RESOURCE_EXHAUSTED the disk or memory is full; DATA_LOSS the file is damaged or no
   // database; PERMISSION_DENIED it cannot be opened or written; UNAVAILABLE locked by another process, or a failure of
   // the disk; INTERNAL everything else.
   absl::Status Error(absl::string_view what) const;
 
+  const std::string& path() const { return path_; }
   sqlite3* get() const { return handle_.get(); }
 
  private:

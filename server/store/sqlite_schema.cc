@@ -1,19 +1,16 @@
 #include "server/store/sqlite_schema.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-
-#include <cerrno>
 #include <fstream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "server/store/state_folder.h"
 #include "trainer/base/status.h"
+#include "trainer/base/text.h"
 
 namespace lenet {
 namespace {
-
-namespace fs = std::filesystem;
 
 // PRAGMA application_id: tells the file from other programs' databases.
 constexpr int64_t kApplicationId = 0x6c6e6574;
@@ -63,33 +60,34 @@ INSERT INTO last_opening VALUES ('', 1);
 
 }  // namespace
 
-absl::StatusOr<UniqueDescriptor> LockFolder(const fs::path& folder) {
-  const std::string path = (folder / "lenetd.lock").string();
-  UniqueDescriptor lock(Descriptor{::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)});
-  if (!lock) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open '", path, "'"));
-  if (::flock(lock.get().number, LOCK_EX | LOCK_NB) == 0) return lock;
-  if (errno != EWOULDBLOCK) return absl::ErrnoToStatus(errno, absl::StrCat("cannot lock '", path, "'"));
-  return absl::UnavailableError(
-      absl::StrCat("another lenetd has '", folder.string(), "' in use: it holds '", path, "'"));
-}
-
-absl::Status Migrate(Database* database) {
+absl::Status Migrate(Database* database, const std::filesystem::path& state_folder) {
   LENET_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database));
   LENET_ASSIGN_OR_RETURN(const int64_t application, database->Integer("PRAGMA application_id"));
   LENET_ASSIGN_OR_RETURN(const int64_t version, database->Integer("PRAGMA user_version"));
   LENET_ASSIGN_OR_RETURN(const int64_t tables, database->Integer("SELECT COUNT(*) FROM sqlite_schema"));
   if (version == 0 && application == 0 && tables == 0) {
+    LENET_RETURN_IF_ERROR(CheckNothingLost(state_folder));
     LENET_RETURN_IF_ERROR(database->Execute(kSchema));
     LENET_RETURN_IF_ERROR(database->Execute(absl::StrCat("PRAGMA application_id = ", kApplicationId)));
     LENET_RETURN_IF_ERROR(database->Execute(absl::StrCat("PRAGMA user_version = ", kSchemaVersion)));
     return transaction.Commit();
   }
-  if (application != kApplicationId) return absl::FailedPreconditionError("it is another program's database");
+  if (application != kApplicationId) {
+    return absl::FailedPreconditionError(absl::StrCat("'", database->path(), "' is another program's database"));
+  }
   if (version != kSchemaVersion) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("its version is ", version, ": this lenetd knows ", kSchemaVersion));
+    return absl::FailedPreconditionError(absl::StrCat("the database '", database->path(), "' has version ", version,
+                                                      ": this lenetd knows ", kSchemaVersion));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckIntegrity(Database* database) {
+  LENET_ASSIGN_OR_RETURN(Statement check, Statement::Prepare(*database, "PRAGMA quick_check(1)"));
+  LENET_ASSIGN_OR_RETURN(const bool row, check.Step(*database));
+  if (row && check.Bytes(0) == "ok") return absl::OkStatus();
+  const absl::string_view what = absl::StripPrefix(check.Bytes(0), "*** in database main ***\n");
+  return absl::DataLossError(absl::StrCat("the database '", database->path(), "' is damaged: ", Shown(what)));
 }
 
 absl::Status Damaged(absl::string_view what) {

@@ -23,7 +23,7 @@ constexpr int64_t kKeptWalBytes = int64_t{16} << 20;
 constexpr uintmax_t kMaxWalBytes = uintmax_t{32} << 20;
 
 constexpr char kRowColumns[] =
-    "SELECT number, revision, ended_revision, first_sequence, batches, log_bytes, job, state FROM jobs ";
+    "SELECT number, id, revision, ended_revision, first_sequence, batches, log_bytes, job, state FROM jobs ";
 constexpr char kDeleteJobs[] = "DELETE FROM jobs WHERE number IN (SELECT number FROM jobs WHERE ";
 constexpr char kDeletedColumns[] = ") RETURNING id, log_bytes";
 
@@ -36,18 +36,21 @@ absl::Status PrepareAll(const Database& database, std::span<const PreparedSql> s
   return absl::OkStatus();
 }
 
-absl::StatusOr<Database> OpenForReading(const fs::path& path) {
-  LENET_ASSIGN_OR_RETURN(Database database, Database::Open(path, SQLITE_OPEN_READWRITE));
+absl::StatusOr<Database> OpenForReading(const fs::path& folder) {
+  LENET_ASSIGN_OR_RETURN(Database database, Database::Open(DatabaseFile(folder), SQLITE_OPEN_READWRITE));
   LENET_RETURN_IF_ERROR(database.Execute("PRAGMA query_only = ON"));
   return database;
 }
 
 }  // namespace
 
-absl::StatusOr<SqliteStore::Writer> SqliteStore::OpenWriter(const fs::path& path) {
-  LENET_ASSIGN_OR_RETURN(Database database, Database::Open(path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE));
+absl::StatusOr<SqliteStore::Writer> SqliteStore::OpenWriter(const fs::path& folder) {
+  LENET_ASSIGN_OR_RETURN(Database database, Database::Open(DatabaseFile(folder), SQLITE_OPEN_READWRITE));
+  database.KeepWal(true);
   LENET_RETURN_IF_ERROR(database.Execute("PRAGMA foreign_keys = ON"));
-  LENET_RETURN_IF_ERROR(Annotate(Migrate(&database), absl::StrCat("database '", path.string(), "'")));
+  LENET_RETURN_IF_ERROR(Migrate(&database, folder));
+  LENET_RETURN_IF_ERROR(CheckIntegrity(&database));
+  database.KeepWal(false);
   LENET_RETURN_IF_ERROR(database.Execute("PRAGMA journal_mode = WAL"));
   LENET_RETURN_IF_ERROR(database.Execute(absl::StrCat("PRAGMA journal_size_limit = ", kKeptWalBytes)));
   Writer writer = {.database = std::move(database)};
@@ -60,7 +63,8 @@ absl::StatusOr<SqliteStore::Writer> SqliteStore::OpenWriter(const fs::path& path
       {&writer.update_job,
        "UPDATE jobs SET state = ?2, revision = ?3, ended_revision = ?4, first_sequence = ?5, batches = ?6, "
        "log_bytes = ?7, job = ?8, ended = ?9 WHERE number = ?1"},
-      {&writer.delete_job, absl::StrCat(kDeleteJobs, "number = ?1", kDeletedColumns)},
+      {&writer.update_log, "UPDATE jobs SET first_sequence = ?2, batches = ?3, log_bytes = ?4 WHERE number = ?1"},
+      {&writer.delete_job, absl::StrCat(kDeleteJobs, "id = ?1 AND ended_revision IS NOT NULL", kDeletedColumns)},
       {&writer.delete_first,
        absl::StrCat(kDeleteJobs, "ended_revision IS NOT NULL ORDER BY ended_revision LIMIT ?1", kDeletedColumns)},
       {&writer.delete_old, absl::StrCat(kDeleteJobs, "ended < ?1", kDeletedColumns)},
@@ -74,14 +78,15 @@ absl::StatusOr<SqliteStore::Writer> SqliteStore::OpenWriter(const fs::path& path
        "SELECT number, last_sequence, LENGTH(batch) FROM records WHERE job = ?1 ORDER BY last_sequence LIMIT 1"},
       {&writer.delete_batch, "DELETE FROM records WHERE number = ?1"},
       {&writer.first_trimmable,
-       "SELECT id FROM jobs WHERE ended_revision IS NOT NULL AND batches > 1 ORDER BY ended_revision LIMIT 1"},
+       "SELECT number, id, first_sequence, batches, log_bytes FROM jobs "
+       "WHERE ended_revision IS NOT NULL AND batches > 1 ORDER BY ended_revision LIMIT 1"},
   };
   LENET_RETURN_IF_ERROR(PrepareAll(writer.database, statements));
   return writer;
 }
 
-absl::StatusOr<SqliteStore::Reader> SqliteStore::OpenReader(const fs::path& path) {
-  LENET_ASSIGN_OR_RETURN(Database database, OpenForReading(path));
+absl::StatusOr<SqliteStore::Reader> SqliteStore::OpenReader(const fs::path& folder) {
+  LENET_ASSIGN_OR_RETURN(Database database, OpenForReading(folder));
   Reader reader = {.database = std::move(database)};
   const PreparedSql statements[] = {
       {&reader.job, absl::StrCat(kRowColumns, "WHERE id = ?1")},
@@ -94,8 +99,8 @@ absl::StatusOr<SqliteStore::Reader> SqliteStore::OpenReader(const fs::path& path
   return reader;
 }
 
-absl::StatusOr<SqliteStore::LogReader> SqliteStore::OpenLogReader(const fs::path& path) {
-  LENET_ASSIGN_OR_RETURN(Database database, OpenForReading(path));
+absl::StatusOr<SqliteStore::LogReader> SqliteStore::OpenLogReader(const fs::path& folder) {
+  LENET_ASSIGN_OR_RETURN(Database database, OpenForReading(folder));
   LogReader reader = {.database = std::move(database)};
   const PreparedSql statements[] = {
       {&reader.job, absl::StrCat(kRowColumns, "WHERE id = ?1")},
@@ -108,28 +113,27 @@ absl::StatusOr<SqliteStore::LogReader> SqliteStore::OpenLogReader(const fs::path
 
 absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const fs::path& folder, const StoreLimits& limits,
                                                                const std::string& boot_id) {
-  LENET_ASSIGN_OR_RETURN(UniqueDescriptor lock, LockFolder(folder));
-  const fs::path path = folder / "lenetd.db";
-  LENET_ASSIGN_OR_RETURN(Writer writer, OpenWriter(path));
-  LENET_ASSIGN_OR_RETURN(Reader reader, OpenReader(path));
-  LENET_ASSIGN_OR_RETURN(LogReader log_reader, OpenLogReader(path));
+  LENET_ASSIGN_OR_RETURN(StateLock lock, LockState(folder));
+  LENET_ASSIGN_OR_RETURN(Writer writer, OpenWriter(folder));
+  LENET_ASSIGN_OR_RETURN(Reader reader, OpenReader(folder));
+  LENET_ASSIGN_OR_RETURN(LogReader log_reader, OpenLogReader(folder));
   Totals totals;
   LENET_ASSIGN_OR_RETURN(totals.revision, writer.database.Integer("SELECT MAX(revision) FROM jobs"));
   LENET_ASSIGN_OR_RETURN(totals.log_bytes, writer.database.Integer("SELECT SUM(log_bytes) FROM jobs"));
   LENET_ASSIGN_OR_RETURN(totals.ended_jobs, writer.database.Integer("SELECT COUNT(ended_revision) FROM jobs"));
-  auto store =
-      std::unique_ptr<SqliteStore>(new SqliteStore(limits, std::move(lock), folder / "lenetd.db-wal", std::move(writer),
-                                                   std::move(reader), std::move(log_reader), totals));
+  auto store = std::unique_ptr<SqliteStore>(new SqliteStore(limits, std::move(lock), folder, std::move(writer),
+                                                            std::move(reader), std::move(log_reader), totals));
   LENET_RETURN_IF_ERROR(store->Begin(boot_id, absl::Now()));
   return store;
 }
 
-SqliteStore::SqliteStore(const StoreLimits& limits, UniqueDescriptor lock, fs::path wal_path, Writer writer,
+SqliteStore::SqliteStore(const StoreLimits& limits, StateLock lock, const fs::path& folder, Writer writer,
                          Reader reader, LogReader log_reader, const Totals& totals)
     : limits_(limits),
       lock_(std::move(lock)),
       revision_(static_cast<uint64_t>(totals.revision)),
-      wal_path_(std::move(wal_path)),
+      wal_path_(absl::StrCat(DatabaseFile(folder).string(), "-wal")),
+      jobs_folder_(JobsFolder(folder).string()),
       writer_(std::move(writer)),
       totals_(totals),
       reader_(std::move(reader)),
@@ -198,31 +202,6 @@ absl::Status SqliteStore::SetDurability(Durability durability) {
   return absl::OkStatus();
 }
 
-absl::Status SqliteStore::ReadRow(const Statement& statement, Row* row) {
-  row->number = statement.Integer(0);
-  row->revision = statement.Integer(1);
-  if (!statement.IsNull(2)) row->ended_revision = statement.Integer(2);
-  row->first_sequence = statement.Integer(3);
-  row->batches = statement.Integer(4);
-  row->log_bytes = statement.Integer(5);
-  const absl::string_view bytes = statement.Bytes(6);
-  if (!row->job.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-    return Damaged(absl::StrCat("job ", row->number));
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::optional<SqliteStore::Row>> SqliteStore::ReadOne(const Database& database, absl::string_view key,
-                                                                     Statement* statement) {
-  const absl::Cleanup reset = [statement] { statement->Reset(); };
-  statement->Bind(1, key);
-  LENET_ASSIGN_OR_RETURN(const bool found, statement->Step(database));
-  if (!found) return std::optional<Row>();
-  Row row;
-  LENET_RETURN_IF_ERROR(ReadRow(*statement, &row));
-  return std::optional<Row>(std::move(row));
-}
-
 absl::StatusOr<SqliteStore::Row> SqliteStore::Find(absl::string_view id) {
   LENET_ASSIGN_OR_RETURN(std::optional<Row> row, ReadOne(writer_.database, id, &writer_.find_job));
   if (!row) return UnknownJob(id);
@@ -237,6 +216,7 @@ absl::Status SqliteStore::Append(Row* row, Totals* totals, std::span<v1::MetricR
   v1::StreamMetricsResponse batch;
   for (v1::MetricRecord& record : records) {
     Number(&row->job, &record);
+    ShortenPath(&record);
     batch.add_records()->Swap(&record);
   }
   const std::string bytes = batch.SerializeAsString();
@@ -248,6 +228,7 @@ absl::Status SqliteStore::Append(Row* row, Totals* totals, std::span<v1::MetricR
   // They get their numbers when the transaction is through.
   for (size_t i = 0; i < records.size(); ++i) {
     records[i].Swap(batch.mutable_records(static_cast<int>(i)));
+    CompletePath(jobs_folder_, row->id, &records[i]);
     records[i].clear_sequence();
     records[i].clear_attempt();
   }
@@ -261,7 +242,7 @@ absl::Status SqliteStore::Append(Row* row, Totals* totals, std::span<v1::MetricR
 absl::Status SqliteStore::DropOldest(Row* row, Totals* totals) {
   writer_.oldest_batch.Bind(1, row->number);
   LENET_ASSIGN_OR_RETURN(const bool found, writer_.oldest_batch.Step(writer_.database));
-  if (!found) return Damaged(absl::StrCat("the log of job ", row->number));
+  if (!found) return Damaged(absl::StrCat("the log of job ", row->id));
   const int64_t number = writer_.oldest_batch.Integer(0);
   row->first_sequence = writer_.oldest_batch.Integer(1) + 1;
   const int64_t bytes = writer_.oldest_batch.Integer(2);
@@ -283,9 +264,22 @@ absl::Status SqliteStore::Write(const Row& row) {
   update.Bind(5, row.first_sequence);
   update.Bind(6, row.batches);
   update.Bind(7, row.log_bytes);
-  update.BindBlob(8, row.job.SerializeAsString());
+  v1::Job stored = row.job;
+  ShortenPaths(&stored);
+  update.BindBlob(8, stored.SerializeAsString());
   if (row.ended_revision) update.Bind(9, absl::ToUnixMicros(FromTimestamp(row.job.ended_at())));
   return update.Run(writer_.database);
+}
+
+absl::Status SqliteStore::TrimEnded(Row* row, Totals* totals) {
+  while (totals->log_bytes > limits_.max_total_log_bytes && row->batches > 1) {
+    LENET_RETURN_IF_ERROR(DropOldest(row, totals));
+  }
+  writer_.update_log.Bind(1, row->number);
+  writer_.update_log.Bind(2, row->first_sequence);
+  writer_.update_log.Bind(3, row->batches);
+  writer_.update_log.Bind(4, row->log_bytes);
+  return writer_.update_log.Run(writer_.database);
 }
 
 absl::Status SqliteStore::Finish(Row* row, Totals* totals) {
@@ -296,14 +290,14 @@ absl::Status SqliteStore::Finish(Row* row, Totals* totals) {
   while (totals->log_bytes > limits_.max_total_log_bytes) {
     LENET_ASSIGN_OR_RETURN(const bool trimmable, writer_.first_trimmable.Step(writer_.database));
     if (!trimmable) break;
-    const std::string id(writer_.first_trimmable.Bytes(0));
+    Row ended;
+    ended.number = writer_.first_trimmable.Integer(0);
+    ended.id = std::string(writer_.first_trimmable.Bytes(1));
+    ended.first_sequence = writer_.first_trimmable.Integer(2);
+    ended.batches = writer_.first_trimmable.Integer(3);
+    ended.log_bytes = writer_.first_trimmable.Integer(4);
     writer_.first_trimmable.Reset();
-    LENET_ASSIGN_OR_RETURN(Row ended, Find(id));
-    while (totals->log_bytes > limits_.max_total_log_bytes && ended.batches > 1) {
-      LENET_RETURN_IF_ERROR(DropOldest(&ended, totals));
-    }
-    LENET_RETURN_IF_ERROR(Write(ended));
-    if (ended.number == row->number) *row = std::move(ended);
+    LENET_RETURN_IF_ERROR(TrimEnded(ended.number == row->number ? row : &ended, totals));
   }
   bool dropped = false;
   for (; totals->log_bytes > limits_.max_total_log_bytes && row->batches > 1; dropped = true) {
@@ -361,7 +355,7 @@ absl::StatusOr<CreateResult> SqliteStore::CreateJob(const v1::Job& job, std::vec
   LENET_ASSIGN_OR_RETURN(const std::optional<Row> taken, ReadOne(writer_.database, job.id(), &writer_.find_job));
   if (taken) return TakenId(job.id());
   Totals totals = totals_;
-  Row row = {.job = job};
+  Row row = {.id = job.id(), .job = job};
   ApplyCreation(&row.job);
   Touch(&row, &totals);
   writer_.insert_job.Bind(1, job.id());
@@ -417,11 +411,13 @@ absl::Status SqliteStore::DeleteJob(absl::string_view id) {
   MutexLock lock(&write_mutex_);
   LENET_RETURN_IF_ERROR(SetDurability(Durability::kPower));
   LENET_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(&writer_.database));
-  LENET_ASSIGN_OR_RETURN(const Row row, Find(id));
-  LENET_RETURN_IF_ERROR(CheckEnded(row.job));
+  const absl::StatusOr<Row> row = Find(id);
+  if (!row.ok() && !absl::IsDataLoss(row.status())) return row.status();
+  if (row.ok()) LENET_RETURN_IF_ERROR(CheckEnded(row->job));
   Totals totals = totals_;
-  writer_.delete_job.Bind(1, row.number);
+  writer_.delete_job.Bind(1, id);
   LENET_RETURN_IF_ERROR(Forget(&writer_.delete_job, &totals, &forgotten));
+  if (forgotten.empty()) return row.status();  // damaged, and has not ended
   LENET_RETURN_IF_ERROR(Commit(&transaction, totals));
   forgotten.Commit();
   return absl::OkStatus();

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,8 +20,8 @@
 #include "server/store/job_store.h"
 #include "server/store/sqlite.h"
 #include "server/store/sqlite_schema.h"
+#include "server/store/state_folder.h"
 #include "server/store/store_rules.h"
-#include "trainer/base/descriptor.h"
 #include "trainer/base/mutex.h"
 
 namespace lenet {
@@ -33,10 +34,12 @@ namespace lenet {
 // one when the database is opened under another boot of the kernel without having been closed under the last one.
 class SqliteStore : public JobStore {
  public:
-  // Opens `folder`/lenetd.db, or makes it in a folder that is there. Only one process may have it open: UNAVAILABLE
-  // names the lock file if another has. FAILED_PRECONDITION: a database of a newer version, or another program's;
-  // DATA_LOSS: it is damaged. Errors change nothing in the folder. What is too old by the system's clock is forgotten
-  // at once. An empty `boot_id` is another one each time.
+  // Opens `folder`/lenetd.db, or makes it in a folder that is there. Only one process may have it open: UNAVAILABLE if
+  // another has. FAILED_PRECONDITION: a database of a newer version, or another program's; DATA_LOSS: it is damaged, or
+  // missing where jobs were. Errors change nothing in the folder. What is too old by the system's clock is forgotten at
+  // once. An empty `boot_id` is another one each time.
+  //
+  // A job that cannot be read is DATA_LOSS. If it has ended, lists go on without it, and it can be deleted.
   static absl::StatusOr<std::unique_ptr<SqliteStore>> Open(const std::filesystem::path& folder,
                                                            const StoreLimits& limits = {},
                                                            const std::string& boot_id = KernelBootId());
@@ -68,6 +71,7 @@ class SqliteStore : public JobStore {
   // What the file has of a job, beside its attempts and records.
   struct Row {
     int64_t number = 0;  // by which other tables know it
+    std::string id;
     v1::Job job;
     int64_t revision = 0;
     std::optional<int64_t> ended_revision;
@@ -83,7 +87,7 @@ class SqliteStore : public JobStore {
   };
   struct Writer {
     Database database;
-    Statement insert_job, find_job, find_request, update_job, delete_job, delete_first, delete_old;
+    Statement insert_job, find_job, find_request, update_job, update_log, delete_job, delete_first, delete_old;
     Statement insert_attempt, end_attempt, insert_epoch;
     Statement insert_batch, oldest_batch, delete_batch, first_trimmable;
   };
@@ -96,24 +100,28 @@ class SqliteStore : public JobStore {
     Database database;
     Statement job, epochs, batches;
   };
-  static constexpr int kStateColumn = 7;  // where a row is read
+  static constexpr int kStateColumn = 8;  // where a row is read
   enum class Durability { kProcess, kPower };
 
-  SqliteStore(const StoreLimits& limits, UniqueDescriptor lock, std::filesystem::path wal_path, Writer writer,
+  SqliteStore(const StoreLimits& limits, StateLock lock, const std::filesystem::path& folder, Writer writer,
               Reader reader, LogReader log_reader, const Totals& totals);
 
-  static absl::StatusOr<Writer> OpenWriter(const std::filesystem::path& path);
-  static absl::StatusOr<Reader> OpenReader(const std::filesystem::path& path);
-  static absl::StatusOr<LogReader> OpenLogReader(const std::filesystem::path& path);
+  static absl::StatusOr<Writer> OpenWriter(const std::filesystem::path& folder);
+  static absl::StatusOr<Reader> OpenReader(const std::filesystem::path& folder);
+  static absl::StatusOr<LogReader> OpenLogReader(const std::filesystem::path& folder);
 
   // The first transaction after Open.
   absl::Status Begin(const std::string& boot_id, absl::Time now) ABSL_LOCKS_EXCLUDED(write_mutex_);
   absl::Status BeginEpochs() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   absl::Status SetDurability(Durability durability) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
-  static absl::Status ReadRow(const Statement& statement, Row* row);
+  // DATA_LOSS: the job is damaged; all else of the row is set.
+  absl::Status ReadRow(const Statement& statement, Row* row) const;
+  // For a list: false, and a warning the first time, for an ended job that is damaged.
+  absl::StatusOr<bool> ReadListed(const Statement& statement, Row* row) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(read_mutex_);
   // What the statement, which selects by a key, finds, if anything.
-  static absl::StatusOr<std::optional<Row>> ReadOne(const Database& database, absl::string_view key,
-                                                    Statement* statement);
+  absl::StatusOr<std::optional<Row>> ReadOne(const Database& database, absl::string_view key,
+                                             Statement* statement) const;
   // For a change, and for reading. NOT_FOUND.
   absl::StatusOr<Row> Find(absl::string_view id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   absl::StatusOr<Row> Look(absl::string_view id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(read_mutex_);
@@ -123,6 +131,9 @@ class SqliteStore : public JobStore {
   absl::Status Append(Row* row, Totals* totals, std::span<v1::MetricRecord> records)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   absl::Status DropOldest(Row* row, Totals* totals) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
+  // Of an ended job, down to its newest, until all logs together are within their limit. The job itself is not read: it
+  // may be damaged.
+  absl::Status TrimEnded(Row* row, Totals* totals) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   // Runs a statement that deletes jobs and gives their ids and log_bytes.
   absl::Status Forget(Statement* statement, Totals* totals, ForgottenJobs* forgotten)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
@@ -141,9 +152,10 @@ class SqliteStore : public JobStore {
   absl::Status ReadEpochs(int64_t job, std::vector<uint64_t>* starts) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(log_mutex_);
 
   const StoreLimits limits_;
-  const UniqueDescriptor lock_;  // until the database is closed
+  const StateLock lock_;  // until the database is closed
   std::atomic<uint64_t> revision_;
   const std::filesystem::path wal_path_;
+  const std::string jobs_folder_;
   Mutex write_mutex_;  // taken before the others
   bool begun_ ABSL_GUARDED_BY(write_mutex_) = false;
   Writer writer_ ABSL_GUARDED_BY(write_mutex_);
@@ -151,6 +163,7 @@ class SqliteStore : public JobStore {
   std::optional<Durability> durability_ ABSL_GUARDED_BY(write_mutex_);  // that the connection is set to
   mutable Mutex read_mutex_;
   mutable Reader reader_ ABSL_GUARDED_BY(read_mutex_);
+  mutable std::set<std::string> left_out_ ABSL_GUARDED_BY(read_mutex_);  // damaged jobs that were warned of
   mutable Mutex log_mutex_;
   mutable LogReader log_reader_ ABSL_GUARDED_BY(log_mutex_);
 };

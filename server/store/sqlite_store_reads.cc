@@ -7,9 +7,56 @@
 #include "lenet/v1/training_service.pb.h"
 #include "server/store/job_state.h"
 #include "server/store/sqlite_store.h"
+#include "trainer/base/log.h"
 #include "trainer/base/status.h"
 
 namespace lenet {
+namespace {
+
+// Far above what any job can have, far below what memory could not hold.
+constexpr int kMaxRanks = 1 << 16;
+
+}  // namespace
+
+absl::Status SqliteStore::ReadRow(const Statement& statement, Row* row) const {
+  row->number = statement.Integer(0);
+  row->id = std::string(statement.Bytes(1));
+  row->revision = statement.Integer(2);
+  if (!statement.IsNull(3)) row->ended_revision = statement.Integer(3);
+  row->first_sequence = statement.Integer(4);
+  row->batches = statement.Integer(5);
+  row->log_bytes = statement.Integer(6);
+  const absl::string_view bytes = statement.Bytes(7);
+  const v1::Job& job = row->job;
+  const bool whole = row->job.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) && job.id() == row->id &&
+                     job.state() == statement.Integer(kStateColumn) && v1::JobState_IsValid(job.state()) &&
+                     IsTerminal(job.state()) == row->ended_revision.has_value() && job.resolved().ranks() >= 1 &&
+                     job.resolved().ranks() <= kMaxRanks;
+  if (!whole) return Damaged(absl::StrCat("job ", row->id));
+  CompletePaths(jobs_folder_, &row->job);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> SqliteStore::ReadListed(const Statement& statement, Row* row) const {
+  const absl::Status status = ReadRow(statement, row);
+  if (status.ok()) return true;
+  if (!row->ended_revision) return status;
+  if (left_out_.insert(row->id).second) {
+    Log(LogLevel::kWarning, absl::StrCat(status.message(), "; lists go on without it, and it can be deleted"));
+  }
+  return false;
+}
+
+absl::StatusOr<std::optional<SqliteStore::Row>> SqliteStore::ReadOne(const Database& database, absl::string_view key,
+                                                                     Statement* statement) const {
+  const absl::Cleanup reset = [statement] { statement->Reset(); };
+  statement->Bind(1, key);
+  LENET_ASSIGN_OR_RETURN(const bool found, statement->Step(database));
+  if (!found) return std::optional<Row>();
+  Row row;
+  LENET_RETURN_IF_ERROR(ReadRow(*statement, &row));
+  return std::optional<Row>(std::move(row));
+}
 
 absl::StatusOr<SqliteStore::Row> SqliteStore::Look(absl::string_view id) const {
   LENET_ASSIGN_OR_RETURN(std::optional<Row> row, ReadOne(reader_.database, id, &reader_.job));
@@ -41,9 +88,11 @@ absl::StatusOr<JobPage> SqliteStore::ListJobs(const JobQuery& query) const {
   while (true) {
     LENET_ASSIGN_OR_RETURN(const bool found, reader_.jobs.Step(reader_.database));
     if (!found) return page;
-    if (!Wanted(query, static_cast<v1::JobState>(reader_.jobs.Integer(kStateColumn)))) continue;
+    const auto state = static_cast<int>(reader_.jobs.Integer(kStateColumn));
+    if (v1::JobState_IsValid(state) && !Wanted(query, static_cast<v1::JobState>(state))) continue;
     Row row;
-    LENET_RETURN_IF_ERROR(ReadRow(reader_.jobs, &row));
+    LENET_ASSIGN_OR_RETURN(const bool whole, ReadListed(reader_.jobs, &row));
+    if (!whole) continue;
     bytes += static_cast<int64_t>(row.job.ByteSizeLong());
     if (static_cast<int>(page.jobs.size()) == query.limit || (bytes > query.max_bytes && !page.jobs.empty())) {
       page.next_page_token = page.jobs.back().id();
@@ -64,7 +113,11 @@ absl::StatusOr<ChangePage> SqliteStore::ListChanges(uint64_t after, int limit, i
     page.complete = !found;
     if (!found) return page;
     Row row;
-    LENET_RETURN_IF_ERROR(ReadRow(reader_.changes, &row));
+    LENET_ASSIGN_OR_RETURN(const bool whole, ReadListed(reader_.changes, &row));
+    if (!whole) {
+      page.revision = static_cast<uint64_t>(row.revision);
+      continue;
+    }
     bytes += static_cast<int64_t>(row.job.ByteSizeLong());
     if (static_cast<int>(page.jobs.size()) == limit || (bytes > max_bytes && !page.jobs.empty())) return page;
     page.revision = static_cast<uint64_t>(row.revision);
@@ -134,6 +187,7 @@ absl::StatusOr<RecordPage> SqliteStore::ReadRecordsInView(absl::string_view id, 
     }
     for (v1::MetricRecord& record : *batch.mutable_records()) {
       if (record.sequence() < from_sequence) continue;
+      CompletePath(jobs_folder_, id, &record);
       bytes += static_cast<int64_t>(record.SpaceUsedLong());
       if (bytes > max_bytes && !page.records.empty()) return page;
       page.records.push_back(std::make_shared<const v1::MetricRecord>(std::move(record)));

@@ -49,6 +49,7 @@ class ForgottenJobs {
   ForgottenJobs(const ForgottenJobs&) = delete;
   ForgottenJobs& operator=(const ForgottenJobs&) = delete;
 
+  bool empty() const { return ids_.empty(); }
   void Add(std::string id) { ids_.push_back(std::move(id)); }
   void Commit() { committed_ = true; }
 

@@ -79,13 +79,13 @@ def write_dataset(folder, files):
 class Daemon:
     """lenetd on the CPU, on a free port."""
 
-    def __init__(self, folder, data_dir, *arguments, listen="127.0.0.1:0"):
+    def __init__(self, folder, data_dir, *arguments, listen="127.0.0.1:0", stderr=None):
         self.state_dir = folder / "state"
         port_file = folder / f"port-{time.monotonic_ns()}"
         plugins = ["--plugin-dir", os.environ["LENET_PLUGINS"]] if "LENET_PLUGINS" in os.environ else []
         self.process = subprocess.Popen([
             program("LENETD"), "--listen", listen, "--port-file", port_file, "--data-dir", data_dir, "--state-dir",
-            self.state_dir, "--backend", "cpu", *plugins, *arguments])
+            self.state_dir, "--backend", "cpu", *plugins, *arguments], stderr=stderr)
         wait_until(lambda: port_file.exists() or self.process.poll() is not None, "the daemon serves")
         if self.process.poll() is not None:
             raise AssertionError(f"lenetd ended with code {self.process.returncode}")

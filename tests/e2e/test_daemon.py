@@ -1,5 +1,6 @@
 """The daemon's start and end."""
 import contextlib
+import fcntl
 import json
 import os
 import pathlib
@@ -9,6 +10,7 @@ import socket
 import stat
 import struct
 import subprocess
+import time
 import unittest
 from unittest import mock
 
@@ -67,10 +69,20 @@ class ShutdownTest(DaemonTest):
         address = f"unix:{self.folder}/socket"
         self.start_daemon(listen=address)
         job = self.endless_job()
+        watcher = self.follow("watch", job, "--json")
+        watcher.wait_for(lambda line: "step_losses" in json.loads(line))
         self.daemon.kill()
         self.start_daemon("--on-restart", "fail", listen=address)
         shown = self.show(job)
         self.assertEqual((shown["state"], shown["failure"]["phase"]), ("FAILED", "restart"))
+        newest = {rank: step for step, rank in step_losses(self.log(job))}
+        last = min(newest.values())
+        self.assertEqual((int(shown["failure"]["step"]), int(shown["progress"]["step"])), (last, last))
+        watched = self.lenetctl("watch", job)
+        self.assertEqual(watched.out.splitlines()[-1], f"job {job}: failed after {last:,} steps")
+        self.assertEqual(watched.err, f"lenetctl: job {job} failed: after step {last}, in restart: ABORTED: "
+                                      "the server ended in attempt 1\n")
+        self.assertRegex(self.must("show", job), r"(?m)^state: +failed$")
         self.assert_serves()
 
     def test_an_idle_daemon_ends_at_once(self):
@@ -191,6 +203,30 @@ class StartTest(DaemonTest):
         self.start_daemon(listen=address)
         self.assertEqual(self.daemon.address, address)
         self.assert_serves()
+
+    def test_a_log_that_nobody_reads_holds_nothing_up(self):
+        reader, writer = os.pipe()
+        self.addCleanup(os.close, reader)
+        self.addCleanup(os.close, writer)
+        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+        self.start_daemon(stderr=writer)
+        # Its own description of the pipe: the daemon's stays one that blocks.
+        filler = os.open(f"/proc/self/fd/{writer}", os.O_WRONLY | os.O_NONBLOCK)
+        self.addCleanup(os.close, filler)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(filler, b"." * 4096)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(filler, b".")
+        started = time.monotonic()
+        for _ in range(5):
+            self.must("submit", "--max-steps", 5)
+        job = self.endless_job()
+        self.assertEqual(self.lenetctl("stop", job, "--wait").code, SUCCESS)
+        self.daemon.terminate()
+        self.assertEqual(self.daemon.wait(), 0)
+        self.assertLess(time.monotonic() - started, 30)
 
     def test_no_data_sets_at_all(self):
         self.data_dir = self.folder / "nothing"

@@ -24,7 +24,7 @@ class PythonTest(TestCase):
         write_dataset(self.data_dir / "fashion-mnist", dataset_files())
         self.start_daemon()
         done = subprocess.run([PYTHON, "-B", "-c", code, self.daemon.address], text=True, capture_output=True,
-                              env={**os.environ, "PYTHONPATH": str(self.folder / "gen")}, timeout=PATIENCE)
+                              env={**os.environ, "PYTHONPATH": str(self.folder / "build/gen")}, timeout=PATIENCE)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         lines = done.stdout.splitlines()
         job = json.loads(self.must("list", "--json"))

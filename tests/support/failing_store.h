@@ -29,7 +29,8 @@ class FailingStore : public MemoryStore {
     judge_ = std::move(judge);
   }
 
-  // Called once, before the next GetJob, ListJobs or ListChanges of this thread gives what it has read.
+  // Called once, before the next GetJob, FindByRequestId, ListJobs or ListChanges of this thread gives what it
+  // has read.
   void AfterRead(std::function<void()> action) ABSL_LOCKS_EXCLUDED(mutex_) {
     MutexLock lock(&mutex_);
     after_read_ = std::move(action);
@@ -48,7 +49,9 @@ class FailingStore : public MemoryStore {
 
   absl::StatusOr<v1::Job> FindByRequestId(absl::string_view request_id) const override {
     if (throws) throw std::bad_alloc();
-    return MemoryStore::FindByRequestId(request_id);
+    absl::StatusOr<v1::Job> job = MemoryStore::FindByRequestId(request_id);
+    HaveRead();
+    return job;
   }
 
   absl::StatusOr<JobPage> ListJobs(const JobQuery& query) const override {

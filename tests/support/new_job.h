@@ -13,6 +13,7 @@ inline v1::Job NewJob(const std::string& id, const std::string& request_id = "")
   job.set_id(id);
   job.set_request_id(request_id);
   job.set_state(v1::QUEUED);
+  job.mutable_resolved()->set_ranks(1);
   return job;
 }
 

@@ -81,7 +81,7 @@ TEST_F(AppTest, AStateFolderThatCannotBeMadeIsAnError) {
   std::ofstream(folder_.path() / "file") << "x";
   config_.state_dir = folder_.path() / "file" / "state";
   ShutdownSignals signals;
-  EXPECT_EQ(RunServer(config_, &signals), kExitFailure);
+  EXPECT_EQ(RunServer(config_, &signals), kExitState);
   EXPECT_THAT(log(), HasSubstr("--state-dir"));
 }
 
@@ -143,6 +143,18 @@ TEST_F(AppTest, ASignalBeforeItServesEndsIt) {
   EXPECT_EQ(RunServer(config_, &signals), kExitOk);
   EXPECT_FALSE(fs::exists(config_.port_file));
   EXPECT_THAT(log(), ::testing::Not(HasSubstr("serving on")));
+}
+
+TEST_F(AppTest, FoldersOfUnknownJobsAreTold) {
+  if (!HasPlugin()) GTEST_SKIP() << "no CPU plug-in in " << config_.plugin_dir;
+  ShutdownSignals signals;
+  ::kill(::getpid(), SIGTERM);
+  signals.WaitForFirst();
+  EXPECT_EQ(RunServer(config_, &signals), kExitOk);
+  EXPECT_THAT(log(), ::testing::Not(HasSubstr("the database does not know")));
+  fs::create_directories(config_.state_dir / "jobs" / "0123456789abcdef");
+  EXPECT_EQ(RunServer(config_, &signals), kExitOk);
+  EXPECT_THAT(log(), HasSubstr("folders of 1 jobs that the database does not know, 0123456789abcdef among them"));
 }
 
 TEST_F(AppTest, APortFileThatCannotBeWrittenIsAnError) {

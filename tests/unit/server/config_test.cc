@@ -100,7 +100,8 @@ TEST_F(ConfigTest, HelpAndVersionEndWithZero) {
   ::testing::internal::CaptureStdout();
   const CommandLine help = Parse({"--help"});
   EXPECT_THAT(::testing::internal::GetCapturedStdout(),
-              ::testing::AllOf(HasSubstr("--drain-timeout"), HasSubstr("Exit codes")));
+              ::testing::AllOf(HasSubstr("--drain-timeout"), HasSubstr("Exit codes"),
+                               HasSubstr("6 state folder in use, damaged or\nnot writable")));
   EXPECT_FALSE(help.config.has_value());
   EXPECT_EQ(help.exit_code, kExitOk);
 }
@@ -117,6 +118,8 @@ TEST_F(ConfigTest, RefusesWhatItDoesNotKnow) {
       {"--drain-timeout", "nan"},
       {"--drain-timeout", "inf"},
       {"--drain-timeout", "86401"},
+      {"--collective-timeout", "0.0000001"},
+      {"--collective-timeout", "0.0009"},
       {"--listen", "foo"},
       {"--listen", ":5"},
       {"--listen", "1.2.3.4:99999"},

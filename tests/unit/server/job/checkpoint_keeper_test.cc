@@ -63,7 +63,7 @@ TEST(DropSurplusTest, TakesThemOutOfTheRecordAndOffTheDisk) {
     ASSERT_TRUE(store.AppendRecords("a", records).ok());
   }
   std::filesystem::remove(folder.path() / "1");  // one that is not there is no trouble
-  EXPECT_TRUE(DropSurplus(&store, "a").ok());
+  EXPECT_TRUE(DropSurplus(&store, "a", folder.path()).ok());
   const v1::Job job = *store.GetJob("a");
   ASSERT_EQ(job.checkpoints_size(), 2);
   EXPECT_EQ(job.checkpoints(0).step(), 3);
@@ -71,7 +71,29 @@ TEST(DropSurplusTest, TakesThemOutOfTheRecordAndOffTheDisk) {
   EXPECT_FALSE(std::filesystem::exists(folder.path() / "2"));
   EXPECT_TRUE(std::filesystem::exists(folder.path() / "3"));
   EXPECT_TRUE(std::filesystem::exists(folder.path() / "4"));
-  EXPECT_EQ(DropSurplus(&store, "no-job").code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(DropSurplus(&store, "no-job", folder.path()).code(), absl::StatusCode::kNotFound);
+}
+
+TEST(DropSurplusTest, RemovesNothingOutsideOfTheJobsFolder) {
+  const TempFolder folder;
+  const std::filesystem::path own = folder.path() / "own";
+  const std::filesystem::path others = folder.path() / "others";
+  MemoryStore store;
+  ASSERT_TRUE(store.CreateJob(NewJob("a"), {}).ok());
+  for (int step = 1; step <= 3; ++step) {
+    for (const std::filesystem::path& place : {own, others}) {
+      std::filesystem::create_directories(place);
+      std::ofstream(place / std::to_string(step)) << "state";
+    }
+    std::vector<v1::MetricRecord> records(1);
+    records[0].mutable_checkpoint_saved()->set_step(step);
+    records[0].mutable_checkpoint_saved()->set_path((others / std::to_string(step)).string());
+    ASSERT_TRUE(store.AppendRecords("a", records).ok());
+  }
+  EXPECT_TRUE(DropSurplus(&store, "a", own).ok());
+  EXPECT_TRUE(std::filesystem::exists(others / "1"));
+  EXPECT_FALSE(std::filesystem::exists(own / "1"));
+  EXPECT_TRUE(std::filesystem::exists(own / "2"));
 }
 
 TEST(ForgetAfterTest, LeavesTheFilesAndEarlierSteps) {

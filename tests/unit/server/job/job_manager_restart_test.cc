@@ -1,16 +1,21 @@
 // What outlives a server, pausing, and making room: jobs of more than one attempt.
 #include <atomic>
+#include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/job/job_manager.h"
 #include "tests/support/server_under_test.h"
+#include "trainer/base/log.h"
 
 namespace lenet {
 namespace {
@@ -160,8 +165,36 @@ TEST_F(RestartTest, RunningJobsFailIfTheyAreNotToGoOn) {
   EXPECT_EQ(job.state(), v1::FAILED);
   EXPECT_EQ(job.failure().phase(), "restart");
   EXPECT_EQ(job.failure().rank(), -1);
+  EXPECT_EQ(job.reason(), absl::StrCat("in restart: ABORTED: the server ended in attempt ", before.attempt()));
   EXPECT_EQ(job.attempt(), before.attempt());
   EXPECT_TRUE(server_.ReadLog(id).back().has_terminal());
+}
+
+TEST_F(RestartTest, AJobThatIsNotToGoOnTellsTheStepThatEveryRankHadDone) {
+  const std::string id = LeftIn(v1::RUNNING, 50);
+  for (const int step : {10, 30}) {
+    std::vector<v1::MetricRecord> records(1);
+    records[0].set_attempt(1);
+    v1::StepLosses* losses = records[0].mutable_step_losses();
+    for (int rank = 0; rank < 2; ++rank) {
+      losses->add_steps(step + rank);
+      losses->add_ranks(rank);
+      losses->add_losses(0.5f);
+    }
+    ASSERT_TRUE(server_.store().AppendRecords(id, records).ok());
+  }
+  server_.Restart(/*running_go_on=*/false);
+  const v1::Job job = Get(id);
+  EXPECT_EQ(job.state(), v1::FAILED);
+  EXPECT_EQ(job.failure().step(), 30);
+  EXPECT_EQ(job.reason(),
+            absl::StrCat("after step 30, in restart: ABORTED: the server ended in attempt ", job.attempt()));
+  EXPECT_EQ(job.progress().step(), 30);
+  EXPECT_EQ(job.progress().loss(), 0.5);
+  EXPECT_EQ(job.progress().images_per_second(), 0);
+  const v1::Terminal terminal = server_.ReadLog(id).back().terminal();
+  EXPECT_EQ(terminal.last_step(), 30);
+  EXPECT_THAT(terminal.rank_steps(), ElementsAre(30, 30));
 }
 
 TEST_F(RestartTest, AJobWhoseDataIsGoneFailsAndSaysSo) {
@@ -256,6 +289,94 @@ TEST_F(RestartTest, AResumeRightAfterThePauseIsRecordedIsNotLost) {
     ASSERT_TRUE(server_.manager().Stop(id, StopMode::kAbort).ok());
     EXPECT_EQ(server_.AwaitState(id, v1::STOPPED).state(), v1::STOPPED);
   }
+}
+
+// The thread of a job that was paused is held at its end, when the pause is recorded.
+class PauseWindowTest : public ::testing::Test {
+ protected:
+  PauseWindowTest() {
+    SetLogSink([this](LogLevel, absl::string_view line) {
+      if (!absl::StrContains(line, "PAUSED: ") || passed_.exchange(true)) return;
+      held_.Open();
+      go_on_.Wait();
+    });
+    server_ = std::make_unique<ServerUnderTest>(Paced());
+    id_ = server_->manager().Start(ServerUnderTest::Request(0, 2))->id();
+    server_->AwaitStep(id_, 1);
+    Pause(&first_);
+    held_.Wait();
+  }
+  ~PauseWindowTest() override {
+    server_.reset();
+    SetLogSink(nullptr);
+  }
+
+  uint64_t Pause(std::atomic<v1::JobState>* state) {
+    return server_->manager().Pause(id_, [state](const absl::StatusOr<v1::Job>& job) {
+      *state = job.ok() ? job->state() : v1::JOB_STATE_UNSPECIFIED;
+    });
+  }
+  v1::Job Get() { return server_->manager().GetJob(id_).value(); }
+
+  std::atomic<bool> passed_{false};
+  Gate held_;
+  Gate go_on_;
+  std::unique_ptr<ServerUnderTest> server_;
+  std::string id_;
+  std::atomic<v1::JobState> first_{v1::QUEUED};
+  std::atomic<v1::JobState> second_{v1::QUEUED};
+};
+
+TEST_F(PauseWindowTest, AResumeAnswersThePauseAndTheJobRunsOn) {
+  EXPECT_EQ(server_->manager().Resume(id_)->state(), v1::QUEUED);
+  EXPECT_EQ(first_, v1::PAUSED);
+  go_on_.Open();
+  EXPECT_EQ(server_->AwaitState(id_, v1::RUNNING).state(), v1::RUNNING);
+  EXPECT_EQ(Get().attempt(), 2u);
+}
+
+TEST_F(PauseWindowTest, APauseAfterTheResumeHolds) {
+  EXPECT_EQ(server_->manager().Resume(id_)->state(), v1::QUEUED);
+  EXPECT_NE(Pause(&second_), 0u);
+  EXPECT_EQ(Get().state(), v1::QUEUED);
+  EXPECT_EQ(second_, v1::QUEUED);
+  go_on_.Open();
+  EXPECT_TRUE(Eventually([this] { return second_ != v1::QUEUED; }));
+  EXPECT_EQ(second_, v1::PAUSED);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(Get().state(), v1::PAUSED);
+  EXPECT_EQ(Get().attempt(), 1u);
+  ASSERT_TRUE(server_->manager().Resume(id_).ok());
+  EXPECT_EQ(server_->AwaitState(id_, v1::RUNNING).state(), v1::RUNNING);
+}
+
+TEST_F(PauseWindowTest, APauseWhoseClientGivesUpHoldsAllTheSame) {
+  ASSERT_TRUE(server_->manager().Resume(id_).ok());
+  const uint64_t token = Pause(&second_);
+  EXPECT_TRUE(server_->manager().StopWaiting(id_, token));
+  go_on_.Open();
+  EXPECT_EQ(server_->AwaitState(id_, v1::PAUSED).state(), v1::PAUSED);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(Get().state(), v1::PAUSED);
+  EXPECT_EQ(Get().attempt(), 1u);
+  EXPECT_EQ(second_, v1::QUEUED);  // not called
+}
+
+TEST_F(PauseWindowTest, AStopInBetweenEndsAll) {
+  ASSERT_TRUE(server_->manager().Resume(id_).ok());
+  Pause(&second_);
+  EXPECT_EQ(server_->manager().Stop(id_, StopMode::kCheckpoint)->state(), v1::STOPPED);
+  EXPECT_EQ(second_, v1::JOB_STATE_UNSPECIFIED);
+  go_on_.Open();
+  EXPECT_TRUE(Eventually([this] { return server_->manager().Load().running == 0; }));
+  EXPECT_EQ(Get().state(), v1::STOPPED);
+}
+
+TEST_F(RestartTest, APauseWhoseStateIsNotSavedSaysSo) {
+  const std::string id = Start();
+  server_.AwaitStep(id, 1);
+  std::ofstream(server_.folder() / "jobs" / id) << "in the way";
+  EXPECT_THAT(Pause(id)->reason(), StartsWith("paused on request; begins again; the last state was not saved: "));
 }
 
 TEST_F(RestartTest, PausesResumesAndStopsAtOnceAllEnd) {

@@ -55,8 +55,7 @@ TEST_F(StopTest, ARunningJobStopsAtOneStepAndSaves) {
   EXPECT_EQ(stopping.state(), v1::STOPPING);
   const v1::Job job = AwaitEnd(id);
   EXPECT_EQ(job.state(), v1::STOPPED);
-  EXPECT_THAT(job.reason(), HasSubstr("stopped on request"));
-  EXPECT_THAT(job.reason(), HasSubstr(std::to_string(job.progress().step())));
+  EXPECT_EQ(job.reason(), "stopped on request");
   EXPECT_GE(job.progress().step(), 5);
   EXPECT_TRUE(std::filesystem::exists(job.checkpoint()));
   EXPECT_EQ(job.weights_checksums_size(), 2);
@@ -95,7 +94,7 @@ TEST_F(StopTest, AJobThatLoadsItsDataStopsInTheMiddle) {
   EXPECT_EQ(Stop(id).state(), v1::STOPPING);
   const v1::Job job = AwaitEnd(id);
   EXPECT_EQ(job.state(), v1::STOPPED);
-  EXPECT_EQ(job.reason(), "stopped on request, at step 0");
+  EXPECT_EQ(job.reason(), "stopped on request");
   EXPECT_TRUE(job.checkpoint().empty());
   EXPECT_EQ(server_.backend().groups_made(), 0);
   const v1::MetricRecord last = server_.ReadLog(id).back();

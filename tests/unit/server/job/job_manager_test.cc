@@ -273,8 +273,10 @@ TEST(JobManagerTest, RefusesTextsThatAreTooLongOrNotPrintable) {
   v1::StartRequest request = ServerUnderTest::Request(10);
   request.set_name(std::string(65, 'x'));
   EXPECT_TRUE(absl::IsInvalidArgument(server.manager().Start(request).status()));
-  request.set_name("a\x1b[31m");
-  EXPECT_TRUE(absl::IsInvalidArgument(server.manager().Start(request).status()));
+  for (const char* text : {"a\x1b[31m", "a\u009b31m", "a\u202eb"}) {
+    request.set_name(text);
+    EXPECT_TRUE(absl::IsInvalidArgument(server.manager().Start(request).status())) << text;
+  }
   request.set_name(std::string(64, 'x'));
   request.set_request_id(std::string(129, 'x'));
   EXPECT_TRUE(absl::IsInvalidArgument(server.manager().Start(request).status()));
@@ -293,6 +295,35 @@ TEST(JobManagerTest, TheQueueHasALimit) {
   const absl::Status status = server.manager().Start(ServerUnderTest::Request(5, 2)).status();
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("limit is 2"));
+
+  // What is wrong is wrong whatever waits.
+  v1::StartRequest bad = ServerUnderTest::Request(5, 2);
+  bad.mutable_spec()->set_batch_size(0);
+  EXPECT_TRUE(absl::IsInvalidArgument(server.manager().Start(bad).status()));
+}
+
+TEST(JobManagerTest, PausedJobsCountAsWaitingAndMayAllBeResumed) {
+  ServerUnderTestOptions options = Paced();
+  options.manager.max_queued = 2;
+  ServerUnderTest server(options);
+  const std::string running = StartJob(&server, ServerUnderTest::Request(0, 2));
+  server.AwaitStep(running, 1);
+  const std::string queued = StartJob(&server, ServerUnderTest::Request(5, 2));
+  const std::string paused = StartJob(&server, ServerUnderTest::Request(5, 2));
+  const auto ignore = [](const absl::StatusOr<v1::Job>& job) { EXPECT_EQ(job->state(), v1::PAUSED); };
+  server.manager().Pause(paused, ignore);
+  EXPECT_EQ(server.manager().Load().queued, 1);
+  const absl::Status status = server.manager().Start(ServerUnderTest::Request(5, 2)).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("2 jobs are queued or paused; the limit is 2"));
+
+  EXPECT_EQ(server.manager().Resume(paused)->state(), v1::QUEUED);
+  EXPECT_EQ(server.manager().Resume(queued)->state(), v1::QUEUED);
+  EXPECT_EQ(server.manager().Resume(running)->state(), v1::RUNNING);
+  EXPECT_TRUE(absl::IsNotFound(server.manager().Resume("nothing").status()));
+  ASSERT_TRUE(server.manager().Stop(queued, StopMode::kAbort).ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(server.manager().Resume(queued).status()));
+  EXPECT_TRUE(server.manager().Start(ServerUnderTest::Request(5, 2)).ok());
 }
 
 TEST(JobManagerTest, AcceptsNothingBeforeItServes) {
@@ -346,7 +377,7 @@ TEST(JobManagerTest, AGroupThatCannotBeMadeFailsItsJobAlone) {
   EXPECT_EQ(bad.state(), v1::FAILED);
   EXPECT_EQ(bad.failure().phase(), "init");
   EXPECT_EQ(bad.failure().rank(), -1);
-  EXPECT_EQ(bad.reason(), "failed after step 0, in init: INTERNAL: communicator set-up failed");
+  EXPECT_EQ(bad.reason(), "in init: INTERNAL: communicator set-up failed");
   EXPECT_EQ(AwaitEnd(&server, StartJob(&server, ServerUnderTest::Request(10))).state(), v1::SUCCEEDED);
 }
 

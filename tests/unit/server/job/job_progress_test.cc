@@ -57,6 +57,12 @@ TEST_F(JobProgressTest, AnEpochCountsWhenAllRanksHaveDoneItsSteps) {
   EXPECT_EQ(progress_.Get().epoch(), 3);
 }
 
+TEST(DamagedProgressTest, AJobOfNoRanksHasDoneNothing) {
+  const JobProgress progress(/*ranks=*/0, /*global_batch_size=*/0, /*steps_per_epoch=*/0);
+  EXPECT_EQ(progress.Get().step(), 0);
+  EXPECT_EQ(progress.Get().loss(), 0);
+}
+
 TEST_F(JobProgressTest, Evaluations) {
   EXPECT_FALSE(progress_.Get().evaluated());
   progress_.AddEvaluation({.count = 200, .correct = 150});

@@ -337,14 +337,39 @@ TEST_F(RewoundReaderTest, AReaderThatHasNothingOfWhatWasLostIsToldNothing) {
     uint32_t epoch;
     uint64_t from;
   };
-  // Not beyond the cut; of the newest epoch; of no epoch that is known.
-  for (const Case& quiet : {Case{1, 0}, Case{1, 8}, Case{2, 15}, Case{3, 18}, Case{0, 18}, Case{9, 18}}) {
+  // Not beyond the cut; of the newest epoch; of none.
+  for (const Case& quiet : {Case{1, 0}, Case{1, 8}, Case{2, 15}, Case{3, 18}, Case{3, 21}, Case{0, 18}, Case{0, 21}}) {
     MetricsReader reader = Reader(quiet.from, {}, true, quiet.epoch);
     std::vector<uint64_t> sequences;
     EXPECT_EQ(ReadUp(&reader, &sequences), Place::kNewest);
     EXPECT_EQ(sequences, Range(std::max<uint64_t>(quiet.from, 1), 20)) << quiet.epoch << " " << quiet.from;
     EXPECT_EQ(reader.log_epoch(), 3u);
   }
+}
+
+// As that of a store which an older copy has replaced.
+TEST_F(RewoundReaderTest, AReaderThatIsAheadOfTheLogBeginsAnew) {
+  struct Case {
+    uint32_t epoch;
+    uint64_t from;
+  };
+  for (const Case& ahead : {Case{4, 18}, Case{4, 21}, Case{3, 22}, Case{3, UINT64_MAX}, Case{UINT32_MAX, 1000}}) {
+    for (bool live : {true, false}) {
+      MetricsReader reader = Reader(ahead.from, {}, live, ahead.epoch);
+      google::protobuf::RepeatedPtrField<v1::MetricRecord> out;
+      ASSERT_TRUE(reader.Read(1 << 20, &out).ok());
+      ASSERT_EQ(out.size(), 21) << ahead.epoch << " " << ahead.from;
+      EXPECT_EQ(out[0].sequence(), 0u);
+      EXPECT_EQ(out[0].rewound().first_sequence(), 1u);
+      EXPECT_EQ(out[0].rewound().log_epoch(), 3u);
+      EXPECT_EQ(out[20].sequence(), 20u);
+    }
+  }
+  // It has read nothing.
+  MetricsReader reader = Reader(1, {}, true, 4);
+  std::vector<uint64_t> sequences;
+  EXPECT_EQ(ReadUp(&reader, &sequences), Place::kNewest);
+  EXPECT_EQ(sequences, Range(1, 20));
 }
 
 TEST_F(RewoundReaderTest, ALogThatWasLostWholeBeginsAnew) {

@@ -194,7 +194,11 @@ TEST_F(CallsTest, ListJobsRefuses) {
   };
   EXPECT_EQ(list([](auto* r) { r->set_page_size(-1); }), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(list([](auto* r) { r->set_page_size(1001); }), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_EQ(list([](auto* r) { r->set_page_token("/../"); }), grpc::StatusCode::INVALID_ARGUMENT);
+  for (const std::string& token : {std::string("/../"), std::string("abc"), std::string(17, '0'), std::string(16, 'A'),
+                                   std::string(100'000, '0'), std::string("000000000000000\0", 16)}) {
+    EXPECT_EQ(list([&](auto* r) { r->set_page_token(token); }), grpc::StatusCode::INVALID_ARGUMENT) << token;
+  }
+  EXPECT_EQ(list([](auto* r) { r->set_page_token(std::string(16, '0')); }), grpc::StatusCode::OK);
   EXPECT_EQ(list([](auto* r) { r->add_states(static_cast<v1::JobState>(99)); }), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(list([](auto* r) { r->add_states(v1::JOB_STATE_UNSPECIFIED); }), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(list([](auto* r) { r->add_states(v1::QUEUED); }), grpc::StatusCode::OK);

@@ -27,6 +27,7 @@ namespace {
 
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 v1::MetricRecord Warning(const std::string& message) {
   v1::MetricRecord record;
@@ -118,7 +119,7 @@ TEST_F(SqliteStoreTest, ANewerVersionIsRefusedUnchanged) {
   Execute("PRAGMA user_version = 2; CREATE TABLE later (x)");
   const absl::Status status = OpenError();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(Message(status), HasSubstr("its version is 2: this lenetd knows 1"));
+  EXPECT_THAT(Message(status), HasSubstr("lenetd.db' has version 2: this lenetd knows 1"));
   Execute("DROP TABLE later; PRAGMA user_version = 1");
   EXPECT_NE(Open(), nullptr);
 }
@@ -135,7 +136,9 @@ TEST_F(SqliteStoreTest, WhatIsNoDatabaseIsDamaged) {
   std::ofstream(folder_.path() / "lenetd.db") << std::string(5000, 'x');
   const absl::Status status = OpenError();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(Message(status), HasSubstr("lenetd.db"));
+  EXPECT_THAT(Message(status), StartsWith("cannot use the database '"));
+  EXPECT_THAT(Message(status), HasSubstr("/lenetd.db'"));
+  EXPECT_EQ(Message(status).find("lenetd.db"), Message(status).rfind("lenetd.db")) << status;
 }
 
 TEST_F(SqliteStoreTest, ADamagedJobIsDataLossAndTheOthersAreServed) {

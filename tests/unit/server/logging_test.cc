@@ -1,0 +1,147 @@
+#include "server/logging.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lenet {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+
+// A pipe of the least size, whose reader reads when it is told to.
+class LineWriterTest : public ::testing::Test {
+ protected:
+  LineWriterTest() {
+    EXPECT_EQ(::pipe(ends_), 0);
+    EXPECT_GT(::fcntl(ends_[1], F_SETPIPE_SZ, 4096), 0);
+    EXPECT_EQ(::fcntl(ends_[0], F_SETFL, O_NONBLOCK), 0);
+  }
+  ~LineWriterTest() override {
+    ::close(ends_[0]);
+    ::close(ends_[1]);
+  }
+
+  // What there is now.
+  std::string ReadSome() {
+    std::string text(1 << 20, '\0');
+    const ssize_t bytes = ::read(ends_[0], text.data(), text.size());
+    text.resize(bytes > 0 ? static_cast<size_t>(bytes) : 0);
+    return text;
+  }
+
+  // All that comes until the writer has nothing left.
+  std::string ReadAll(LineWriter* writer) {
+    std::string text;
+    while (!writer->Flush(Clock::now() + std::chrono::milliseconds(5))) text += ReadSome();
+    return text + ReadSome();
+  }
+
+  int ends_[2] = {};
+};
+
+std::string Numbered(int number) { return "line " + std::to_string(number) + "\n"; }
+
+TEST_F(LineWriterTest, ALineIsOutWhenTheCallReturns) {
+  LineWriter writer(ends_[1]);
+  for (int i = 0; i < 100; ++i) {
+    writer.Write(Numbered(i));
+    EXPECT_EQ(ReadSome(), Numbered(i));
+  }
+}
+
+TEST_F(LineWriterTest, AReaderThatStopsHoldsNobodyUpAndGetsAllInOrder) {
+  LineWriter writer(ends_[1]);
+  std::string expected;
+  const auto begin = Clock::now();
+  for (int i = 0; i < 2000; ++i) {
+    writer.Write(Numbered(i));
+    expected += Numbered(i);
+  }
+  // One waits for a moment, the others know.
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(2));
+  EXPECT_FALSE(writer.Flush(Clock::now() + std::chrono::milliseconds(1)));
+  EXPECT_EQ(ReadAll(&writer), expected);
+  // From now on they wait again.
+  writer.Write("last\n");
+  EXPECT_EQ(ReadSome(), "last\n");
+}
+
+TEST_F(LineWriterTest, LinesBeyondTheBoundAreCounted) {
+  LineWriter writer(ends_[1]);
+  const std::string filler(5000, 'x');
+  writer.Write(filler + "\n");
+  constexpr int kLines = 5000;
+  for (int i = 0; i < kLines; ++i) writer.Write(Numbered(i));
+  const std::string text = ReadAll(&writer);
+  const size_t kept = static_cast<size_t>(std::count(text.begin(), text.end(), '\n')) - 2;
+  EXPECT_LT(kept, 5000u);
+  EXPECT_THAT(text, HasSubstr(Numbered(static_cast<int>(kept) - 1)));
+  EXPECT_THAT(text, HasSubstr(" warning ["));
+  EXPECT_THAT(text, HasSubstr("] " + std::to_string(kLines - kept) + " lines were not written"));
+}
+
+TEST_F(LineWriterTest, ADescriptorThatDoesNotBlockIsWaitedFor) {
+  ASSERT_EQ(::fcntl(ends_[1], F_SETFL, O_NONBLOCK), 0);
+  LineWriter writer(ends_[1]);
+  const std::string line(20'000, 'x');
+  writer.Write(line + "\n");
+  EXPECT_EQ(ReadAll(&writer), line + "\n");
+}
+
+TEST_F(LineWriterTest, WithoutAReaderLinesAreLostAndTheProcessLives) {
+  LineWriter writer(ends_[1]);
+  ::close(ends_[0]);
+  ends_[0] = -1;
+  for (int i = 0; i < 10; ++i) writer.Write(Numbered(i));
+  EXPECT_TRUE(writer.Flush(Clock::now() + std::chrono::seconds(5)));
+}
+
+TEST_F(LineWriterTest, ItsEndWaitsForNobody) {
+  const auto begin = Clock::now();
+  {
+    LineWriter writer(ends_[1]);
+    writer.Write(std::string(100'000, 'x') + "\n");
+    writer.Write("more\n");
+  }
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(2));
+}
+
+TEST_F(LineWriterTest, LinesOfManyThreadsStayWhole) {
+  LineWriter writer(ends_[1]);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&writer] {
+      for (int i = 0; i < 50; ++i) writer.Write(std::string(20, 'a') + "\n");
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::string expected;
+  for (int i = 0; i < 200; ++i) expected += std::string(20, 'a') + "\n";
+  EXPECT_EQ(ReadAll(&writer), expected);
+}
+
+TEST(SetUpLoggingTest, LinesHaveTimeLevelAndThread) {
+  ::testing::internal::CaptureStderr();
+  SetUpLogging(LogLevel::kInfo);
+  Log(LogLevel::kDebug, "not this");
+  Log(LogLevel::kWarning, "one\ntwo");
+  FlushLog();
+  const std::string text = ::testing::internal::GetCapturedStderr();
+  SetLogSink(nullptr);
+  EXPECT_THAT(text, MatchesRegex("[0-9]+-[0-9]+-[0-9]+T[0-9]+:[0-9]+:[0-9]+\\.[0-9][0-9][0-9][+-][0-9]+:[0-9]+ "
+                                 "warning \\[[0-9]+\\] one\\\\ntwo\n"));
+}
+
+}  // namespace
+}  // namespace lenet
