@@ -121,7 +121,6 @@ void AddFollowOptions(CLI::App* command, Bindings* bindings, CommandLine* result
 
 void AddSubmit(CLI::App* app, Bindings* bindings, CommandLine* result) {
   CLI::App* command = app->add_subcommand("submit", "Queue a job and follow it to its end");
-  command->footer(kFooter);
   result->spec.AddTo(command);
   AddStartFlags(command, &result->start);
   AddText(command, "--name", "TEXT", "Your own words for the job, at most 64 bytes", &bindings->name);
@@ -134,7 +133,6 @@ void AddSubmit(CLI::App* app, Bindings* bindings, CommandLine* result) {
 
 void AddWatch(CLI::App* app, Bindings* bindings, CommandLine* result) {
   CLI::App* command = app->add_subcommand("watch", "Follow a job from its first record to its end");
-  command->footer(kFooter);
   AddJobId(command, result);
   AddNumber(command, "--from", "Sequence of the first record wanted; default 1: the whole log", &bindings->from);
   AddIntList(command, "--ranks", "RANK,...", "Ranks whose step losses are wanted; default all", &bindings->ranks);
@@ -241,6 +239,9 @@ std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, c
   AddWatch(&app, &bindings, &result);
   AddControls(&app, &result);
   AddQueries(&app, &bindings, &result);
+  for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    command->footer(absl::StrCat("Also: the options of lenetctl --help.\n", kFooter));
+  }
 
   const auto usage_error = [&](absl::string_view message) {
     const std::string name = CommandOf(app, arguments);

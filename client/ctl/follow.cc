@@ -115,8 +115,9 @@ int Follow(const Client& client, const v1::Job& job, const CommandLine& command_
       return ReportError(client, record.status(), output);
     }
     if (record->has_value()) {
-      // The view needs it before the first loss, and it is known once the job has left the queue.
-      if (view->wants_job() && (*record)->kind_case() != v1::MetricRecord::kTerminal) {
+      // The view needs it before the first loss, and it is known once the first attempt has begun.
+      const bool begun = (*record)->attempt() > 0;
+      if (view->wants_job() && begun && (*record)->kind_case() != v1::MetricRecord::kTerminal) {
         absl::StatusOr<v1::Job> resolved = client.GetJob(job.id());
         if (resolved.ok()) view->SetJob(*resolved);
       }

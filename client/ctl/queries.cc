@@ -66,6 +66,32 @@ std::string Describe(const v1::Schedule& schedule) {
   return text;
 }
 
+// "every epoch", "every 1,000 steps".
+std::string Every(int64_t count, const char* unit) {
+  return count == 1 ? absl::StrCat("every ", unit) : absl::StrCat("every ", FormatCount(count), " ", unit, "s");
+}
+
+// "every epoch, every 60 s, the newest 5 kept, the best kept".
+std::string Describe(const v1::CheckpointPolicy& policy) {
+  std::vector<std::string> parts;
+  if (policy.every_epochs() != 0) parts.push_back(Every(policy.every_epochs(), "epoch"));
+  if (policy.every_steps() != 0) parts.push_back(Every(policy.every_steps(), "step"));
+  if (policy.every_seconds() != 0) parts.push_back(absl::StrCat("every ", FormatExact(policy.every_seconds()), " s"));
+  if (parts.empty()) parts.push_back("at the end");
+  parts.push_back(absl::StrCat("the newest ", policy.keep_last(), " kept"));
+  parts.push_back(policy.keep_best() ? "the best kept" : "the best not kept");
+  return absl::StrJoin(parts, ", ");
+}
+
+// "uniform, -0.1 to 0.1".
+std::string Describe(const v1::Init& init) {
+  std::string text = KindName(v1::Init::Kind_Name(init.kind()));
+  if (init.kind() == v1::Init::UNIFORM) {
+    absl::StrAppend(&text, ", ", FormatExact(init.low()), " to ", FormatExact(init.high()));
+  }
+  return text;
+}
+
 // What is known of `parts`, with commas between.
 std::string Known(std::vector<std::string> parts) {
   parts.erase(std::remove(parts.begin(), parts.end(), ""), parts.end());
@@ -107,39 +133,31 @@ void AddResolved(const v1::Job& job, FieldList* fields) {
   fields->Add("schedule", Describe(resolved.schedule()));
   fields->Add("clip norm", resolved.clip_norm() > 0 ? FormatExact(resolved.clip_norm()) : "none");
   fields->Add("seed", absl::StrCat(resolved.seed()));
+  // The first servers do not tell the four.
+  if (resolved.has_init()) {
+    fields->Add("init", Describe(resolved.init()));
+    fields->Add("nan policy", resolved.nan_policy() == v1::NAN_POLICY_CONTINUE ? "continue" : "stop");
+    fields->Add("evaluates", resolved.evaluate_every_epochs() == 0 ? "at the end"
+                                                                   : Every(resolved.evaluate_every_epochs(), "epoch"));
+    fields->Add("saves", Describe(resolved.checkpoints()));
+  }
   fields->Add("precision", resolved.precision() == v1::PRECISION_TF32 ? "tf32" : "fp32");
   fields->Add("versions", Versions(resolved.library_versions()));
 }
 
-// "every epoch, every 60 s, the newest 5 kept".
-std::string Describe(const v1::CheckpointPolicy& policy) {
-  std::vector<std::string> every;
-  const auto times = [](int64_t count, const char* unit) {
-    return count == 1 ? std::string(unit) : absl::StrCat(FormatCount(count), " ", unit, "s");
-  };
-  if (policy.every_epochs() != 0) every.push_back(times(policy.every_epochs(), "epoch"));
-  if (policy.every_steps() != 0) every.push_back(times(policy.every_steps(), "step"));
-  if (policy.every_seconds() != 0) every.push_back(absl::StrCat(FormatExact(policy.every_seconds()), " s"));
-  std::string text = every.empty() ? "at the end" : absl::StrCat("every ", absl::StrJoin(every, ", every "));
-  if (policy.has_keep_last()) absl::StrAppend(&text, ", the newest ", policy.keep_last(), " kept");
-  if (policy.has_keep_best()) absl::StrAppend(&text, policy.keep_best() ? ", the best kept" : ", the best not kept");
-  return text;
-}
-
-// When the job gives way, ends early and saves, where the spec says so.
+// When the job gives way and ends early, where the spec says so.
 void AddPolicy(const v1::TrainingSpec& spec, FieldList* fields) {
   fields->Add("priority", spec.priority() != 0 ? absl::StrCat(spec.priority()) : "");
   fields->Add("preemptible", spec.preemptible() ? "yes" : "");
   fields->Add("max duration", spec.max_duration() > 0 ? absl::StrCat(FormatExact(spec.max_duration()), " s") : "");
   fields->Add("target", spec.has_target_accuracy() ? FormatPercent(spec.target_accuracy()) : "");
   fields->Add("patience", Count(spec.patience(), spec.patience() == 1 ? " evaluation" : " evaluations"));
-  fields->Add("saves", spec.has_checkpoints() ? Describe(spec.checkpoints()) : "");
 }
 
-// "468, 936 (98.10 %)": the steps, with the accuracies that are known.
+// "468, 1404 (98.10 %)": the steps as --resume-from takes them, with the accuracies that are known.
 std::string Steps(const google::protobuf::RepeatedPtrField<v1::Checkpoint>& checkpoints) {
   return absl::StrJoin(checkpoints, ", ", [](std::string* out, const v1::Checkpoint& checkpoint) {
-    absl::StrAppend(out, FormatCount(checkpoint.step()));
+    absl::StrAppend(out, checkpoint.step());
     if (checkpoint.has_accuracy()) absl::StrAppend(out, " (", FormatPercent(checkpoint.accuracy()), ")");
   });
 }
@@ -154,7 +172,9 @@ std::string DescribeJob(const v1::Job& job) {
   fields.Add("id", job.id());
   fields.Add("name", job.name());
   fields.Add("request id", job.request_id());
-  fields.Add("state", absl::StrCat(StateName(job.state()), job.reason().empty() ? "" : ": ", job.reason()));
+  // The failure says the same.
+  const bool reason = !job.reason().empty() && !job.has_failure();
+  fields.Add("state", absl::StrCat(StateName(job.state()), reason ? absl::StrCat(": ", job.reason()) : ""));
   fields.Add("failure", job.has_failure() ? FormatFailure(job.failure()) : "");
   fields.Add("queue position", Count(job.queue_position()));
   fields.Add("client", job.client());
@@ -242,7 +262,8 @@ int Checkpoints(const Client& client, const CommandLine& command_line, Output* o
   const absl::Time now = absl::Now();
   Table table({{"STEP", kRight}, {"EPOCH", kRight}, {"ACCURACY", kRight}, {"SIZE", kRight}, {"AGE", kRight}, {"PATH"}});
   for (const v1::Checkpoint& checkpoint : *checkpoints) {
-    table.AddRow({FormatCount(checkpoint.step()), FormatCount(checkpoint.epoch()),
+    // As --resume-from takes it.
+    table.AddRow({absl::StrCat(checkpoint.step()), FormatCount(checkpoint.epoch()),
                   checkpoint.has_accuracy() ? FormatPercent(checkpoint.accuracy()) : "",
                   FormatBytes(checkpoint.bytes()),
                   checkpoint.has_saved_at() ? FormatAge(now - ToTime(checkpoint.saved_at())) : "", checkpoint.path()});

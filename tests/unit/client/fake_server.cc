@@ -35,7 +35,7 @@ void FakeService::Append(const std::string& job_id, v1::MetricRecord record) {
   MutexLock lock(&mutex_);
   std::vector<v1::MetricRecord>& log = logs_[job_id];
   record.set_sequence(log.size() + 1);
-  if (record.attempt() == 0) record.set_attempt(1);
+  if (record.attempt() == 0 && record.state_change().to() != v1::QUEUED) record.set_attempt(1);
   log.push_back(std::move(record));
   changed_.SignalAll();
 }

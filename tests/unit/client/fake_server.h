@@ -19,7 +19,7 @@ class FakeService : public v1::TrainingService::Service {
   // Adds a job or replaces the one with this id.
   void PutJob(const v1::Job& job);
   void RemoveJob(const std::string& id);
-  // Appends to the job's log; sets the sequence.
+  // Appends to the job's log; sets the sequence and, if there is none, the attempt, but for QUEUED.
   void Append(const std::string& job_id, v1::MetricRecord record);
   void RemoveLog(const std::string& job_id);
   // As a loss of power: the job's log begins a new epoch and has no records from this sequence on.

@@ -60,6 +60,22 @@ TEST_F(AppTest, WatchInAPipePrintsOneLineAFact) {
   EXPECT_EQ(file_.out, expected);
 }
 
+TEST_F(AppTest, AJobThatWaitedIsDescribedWhereItsFirstAttemptBegins) {
+  service_.PutJob(NewJob("a", v1::QUEUED));
+  std::thread server([&] {
+    while (service_.streams().empty()) absl::SleepFor(absl::Milliseconds(1));
+    // It is known by the time at which the first record is read.
+    service_.PutJob(ResolvedJob("a", 10));
+    service_.Append("a", StateRecord(v1::JOB_STATE_UNSPECIFIED, v1::QUEUED));
+    service_.Append("a", StateRecord(v1::QUEUED, v1::STARTING));
+    service_.Append("a", TerminalRecord(v1::SUCCEEDED, 10));
+  });
+  EXPECT_EQ(Run("watch a", &file_), kSuccess) << file_.err;
+  server.join();
+  EXPECT_THAT(file_.out, StartsWith("job a: queued\njob a: lenet on mnist, 2 ranks x 8 images"));
+  EXPECT_THAT(file_.out, EndsWith("\njob a: starting\njob a: succeeded after 10 steps\n"));
+}
+
 TEST_F(AppTest, ALongJobIsThinnedInAPipeUnlessStepsAreAskedFor) {
   service_.PutJob(ResolvedJob("a", 1000));
   for (int step = 1; step <= 1000; ++step) service_.Append("a", StepRecord(step, {2.0f, 2.0f}));
@@ -280,10 +296,10 @@ TEST_F(AppTest, APausedJobIsFollowedOnThroughItsNextAttempt) {
 TEST_F(AppTest, AJobThatEndsEarlySaysWhy) {
   service_.PutJob(ResolvedJob("a", 10));
   v1::MetricRecord terminal = TerminalRecord(v1::SUCCEEDED, 5);
-  terminal.mutable_terminal()->set_reason("accuracy 0.9 reached, at step 5");
+  terminal.mutable_terminal()->set_reason("accuracy 0.9 reached");
   service_.Append("a", terminal);
   EXPECT_EQ(Run("watch a", &file_), kSuccess);
-  EXPECT_THAT(file_.out, EndsWith("job a: succeeded after 5 steps: accuracy 0.9 reached, at step 5\n"));
+  EXPECT_THAT(file_.out, EndsWith("job a: succeeded after 5 steps: accuracy 0.9 reached\n"));
 }
 
 TEST_F(AppTest, WatchTellsWhichRecordsWereLost) {

@@ -63,6 +63,8 @@ TEST_F(QueriesTest, Show) {
   optimizer->set_nesterov(true);
   job.mutable_resolved()->mutable_schedule()->set_kind(v1::Schedule::LINEAR);
   job.mutable_resolved()->mutable_schedule()->set_warmup_fraction(0.2);
+  job.set_state(v1::FAILED);
+  job.set_reason("rank 1 after step 7, in step: INTERNAL: broken");
   v1::Failure* failure = job.mutable_failure();
   failure->set_rank(1);
   failure->set_step(7);
@@ -72,12 +74,14 @@ TEST_F(QueriesTest, Show) {
   service_.PutJob(job);
   EXPECT_EQ(Run("show a", &file_), kSuccess);
   for (const char* text :
-       {"id:             a\n", "state:          running\n", "weights:        0000000000abcdef\n",
+       {"id:             a\n", "state:          failed\n", "weights:        0000000000abcdef\n",
         "optimizer:      sgd, momentum 0.9, nesterov\n", "schedule:       linear, warm-up 0.2\n",
         "clip norm:      0.1\n", "net:            lenet\n", "backend:        cpu\n", "step:           7/10\n",
         "failure:        rank 1 after step 7, in step: INTERNAL: broken\n"}) {
     EXPECT_THAT(file_.out, HasSubstr(text));
   }
+  // Of an earlier server's job.
+  for (const char* label : {"init", "nan policy", "evaluates", "saves"}) EXPECT_THAT(file_.out, Not(HasSubstr(label)));
   FakeFile json;
   EXPECT_EQ(Run("show a --json", &json), kSuccess);
   EXPECT_EQ(JsonLines(json.out)[0]["weights_checksums"][0], "11259375");
@@ -180,7 +184,13 @@ TEST_F(QueriesTest, ShowTellsWhereAJobComesFromAndWhatBoundsIt) {
   job.mutable_spec()->set_max_duration(90.5);
   job.mutable_spec()->set_target_accuracy(0.9);
   job.mutable_spec()->set_patience(1);
-  v1::CheckpointPolicy* policy = job.mutable_spec()->mutable_checkpoints();
+  v1::Init* init = job.mutable_resolved()->mutable_init();
+  init->set_kind(v1::Init::UNIFORM);
+  init->set_low(-0.1f);
+  init->set_high(0.25f);
+  job.mutable_resolved()->set_nan_policy(v1::NAN_POLICY_CONTINUE);
+  job.mutable_resolved()->set_evaluate_every_epochs(2);
+  v1::CheckpointPolicy* policy = job.mutable_resolved()->mutable_checkpoints();
   policy->set_every_epochs(1);
   policy->set_every_steps(1000);
   policy->set_every_seconds(2.5);
@@ -195,21 +205,32 @@ TEST_F(QueriesTest, ShowTellsWhereAJobComesFromAndWhatBoundsIt) {
   for (const char* text :
        {"client:         127.0.0.1\n", "attempt:        3\n", "resumed from:   job s, step 1,404\n",
         "priority:       -5\n", "preemptible:    yes\n", "max duration:   90.5 s\n", "target:         90.00 %\n",
-        "patience:       1 evaluation\n",
+        "patience:       1 evaluation\n", "init:           uniform, -0.1 to 0.25\n", "nan policy:     continue\n",
+        "evaluates:      every 2 epochs\n",
         "saves:          every epoch, every 1,000 steps, every 2.5 s, the newest 5 kept, the best not kept\n",
-        "checkpoints:    steps 1,500 (98.10 %), 3,000\n"}) {
+        "checkpoints:    steps 1500 (98.10 %), 3000\n"}) {
     EXPECT_THAT(file_.out, HasSubstr(text));
   }
 
   job.mutable_resumed_from()->clear_job_id();
   job.mutable_spec()->Clear();
-  job.mutable_spec()->mutable_checkpoints();
+  init->Clear();
+  init->set_kind(v1::Init::KAIMING_UNIFORM);
+  job.mutable_resolved()->set_nan_policy(v1::NAN_POLICY_STOP);
+  job.mutable_resolved()->set_evaluate_every_epochs(0);
+  policy->Clear();
+  policy->set_keep_last(2);
+  policy->set_keep_best(true);
   job.clear_checkpoints();
   service_.PutJob(job);
   FakeFile weights;
   EXPECT_EQ(Run("show a", &weights), kSuccess);
   EXPECT_THAT(weights.out, HasSubstr("resumed from:   uploaded weights\n"));
-  EXPECT_THAT(weights.out, HasSubstr("saves:          at the end\n"));
+  for (const char* text :
+       {"init:           kaiming-uniform\n", "nan policy:     stop\n", "evaluates:      at the end\n",
+        "saves:          at the end, the newest 2 kept, the best kept\n"}) {
+    EXPECT_THAT(weights.out, HasSubstr(text));
+  }
   for (const char* text : {"priority", "preemptible", "max duration", "target", "patience", "checkpoints"}) {
     EXPECT_THAT(weights.out, Not(HasSubstr(text)));
   }
@@ -233,9 +254,9 @@ TEST_F(QueriesTest, Checkpoints) {
   service_.PutJob(NewJob("b", v1::QUEUED));
   EXPECT_EQ(Run("checkpoints a", &file_), kSuccess) << file_.err;
   EXPECT_EQ(file_.out,
-            " STEP  EPOCH  ACCURACY    SIZE  AGE  PATH\n"
-            "1,500      2         -  355 kB  2 h  /var/a/1\n"
-            "3,000      4   98.10 %  356 kB    -  /var/a/2?\n");
+            "STEP  EPOCH  ACCURACY    SIZE  AGE  PATH\n"
+            "1500      2         -  355 kB  2 h  /var/a/1\n"
+            "3000      4   98.10 %  356 kB    -  /var/a/2?\n");
   FakeFile json;
   EXPECT_EQ(Run("checkpoints a --json", &json), kSuccess);
   const std::vector<nlohmann::json> lines = JsonLines(json.out);
