@@ -94,6 +94,9 @@ void SpecFlags::AddTo(CLI::App* command) {
   AddEnum<v1::Precision>(command, "--precision", &precision_,
                          {{"fp32", v1::PRECISION_FP32}, {"tf32", v1::PRECISION_TF32}}, "Default fp32; tf32: CUDA alone",
                          where);
+  AddEnum<v1::Engine>(command, "--engine", &engine_,
+                      {{"auto", v1::ENGINE_UNSPECIFIED}, {"layered", v1::ENGINE_LAYERED}, {"fused", v1::ENGINE_FUSED}},
+                      "Default auto: fused where that serves the job", where);
 
   AddOptimizer(command);
   AddSchedule(command);
@@ -208,6 +211,7 @@ void SpecFlags::ApplyTo(v1::TrainingSpec* spec) const {
   if (clip_norm_) spec->set_clip_norm(*clip_norm_);
   if (nan_policy_) spec->set_nan_policy(*nan_policy_);
   if (precision_) spec->set_precision(*precision_);
+  if (engine_) spec->set_engine(*engine_);
   if (evaluate_every_) spec->set_evaluate_every_epochs(*evaluate_every_);
   if (max_duration_) spec->set_max_duration(*max_duration_);
   if (target_accuracy_) spec->set_target_accuracy(*target_accuracy_);

@@ -65,6 +65,7 @@ class SpecFlags {
   std::optional<float> clip_norm_;
   std::optional<v1::NanPolicy> nan_policy_;
   std::optional<v1::Precision> precision_;
+  std::optional<v1::Engine> engine_;
   std::optional<int32_t> evaluate_every_;
   std::optional<double> max_duration_;
   std::optional<double> target_accuracy_;

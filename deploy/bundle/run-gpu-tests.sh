@@ -15,10 +15,14 @@ count() {
 }
 
 broken=0
-for test in tests/*_test; do
-  echo "== $test"
-  ./with-cuda.sh "$test" --gtest_brief=1 "$@" 2>&1 | tee -a "$log" || broken=$((broken + 1))
-done
+run() {
+  echo "== $*"
+  "${@:2}" ./with-cuda.sh "$1" --gtest_brief=1 "${arguments[@]}" 2>&1 | tee -a "$log" || broken=$((broken + 1))
+}
+arguments=("$@")
+for test in tests/*_test; do run "$test"; done
+# The tests of every backend once more with the engine that serves every net.
+for test in tests/*_gpu_test; do run "$test" env LENET_CUDA_TUNING=engine=layered; done
 passed=$(count PASSED) failed=$(count FAILED) skipped=$(count SKIPPED)
 # A test that takes its process with it has no closing line.
 [ "$broken" -eq 0 ] || [ "$failed" -gt 0 ] || failed=$broken

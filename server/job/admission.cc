@@ -21,9 +21,20 @@ absl::Status CheckPrecision(const TrainSpec& spec, const Backend& backend) {
       absl::StrCat("spec.precision = ", name, ": the ", backend.name(), " backend does not offer it"));
 }
 
-absl::StatusOr<Net> MakeNet(const TrainSpec& spec, const ImageShape& shape) {
-  LENET_ASSIGN_OR_RETURN(NetSpec net, PresetNet(spec.net, shape, kAnyClasses));
+absl::StatusOr<Net> MakeNet(const TrainSpec& spec, const ImageShape& shape, int classes = kAnyClasses) {
+  LENET_ASSIGN_OR_RETURN(NetSpec net, PresetNet(spec.net, shape, classes));
   return Net::Create(std::move(net));
+}
+
+// `other` has another number of classes.
+std::vector<WeightForm> Forms(const Net& net, const Net& other) {
+  std::vector<WeightForm> forms;
+  for (size_t i = 0; i < net.parameters().size(); ++i) {
+    const Parameter& parameter = net.parameters()[i];
+    WeightForm& form = forms.emplace_back(WeightForm{.name = parameter.name});
+    if (parameter.shape == other.parameters()[i].shape) form.shape = parameter.shape;
+  }
+  return forms;
 }
 
 // What decides the steps of a job that is to go on.
@@ -34,11 +45,9 @@ absl::Status CheckSame(const v1::ResolvedSpec& now, const v1::ResolvedSpec& was)
                                                       " when the job was accepted"));
   }
   const bool same = now.global_batch_size() == was.global_batch_size() &&
-                    now.steps_per_epoch() == was.steps_per_epoch() && now.total_steps() == was.total_steps() &&
-                    now.learning_rate() == was.learning_rate();
+                    now.steps_per_epoch() == was.steps_per_epoch() && now.total_steps() == was.total_steps();
   return same ? absl::OkStatus()
-              : absl::FailedPreconditionError(
-                    "the job's batch, steps or rate would be others than when it was accepted");
+              : absl::FailedPreconditionError("the job's batch or steps would be others than when it was accepted");
 }
 
 absl::Status CheckScheduling(const v1::TrainingSpec& spec) {
@@ -71,6 +80,10 @@ absl::StatusOr<Admitted> Admit(const v1::TrainingSpec& spec, const Backend& back
   }
   const absl::StatusOr<Net> net = MakeNet(admitted.spec, info->shape);
   if (!net.ok()) return Annotate(net.status(), "spec.net");
+  const absl::Status engine = backend.CheckEngine(admitted.spec.engine, *net, admitted.spec.precision);
+  if (!engine.ok()) return absl::Status(engine.code(), absl::StrCat("spec.", engine.message()));
+  LENET_ASSIGN_OR_RETURN(const Net other, MakeNet(admitted.spec, info->shape, kAnyClasses + 1));
+  admitted.weights = Forms(*net, other);
   admitted.checkpoint_bytes = (1 + StateSlots(admitted.spec.optimizer)) * net->flat_size() * int64_t{sizeof(float)};
 
   Dataset headers = {.name = spec.dataset(), .classes = kAnyClasses};
@@ -80,15 +93,17 @@ absl::StatusOr<Admitted> Admit(const v1::TrainingSpec& spec, const Backend& back
   if (!plan.ok()) return absl::Status(plan.status().code(), absl::StrCat("spec.", plan.status().message()));
 
   admitted.resolved = ToResolvedSpec(*plan);
+  *admitted.resolved.mutable_checkpoints() = ResolvedPolicy(spec);
   admitted.resolved.set_train_images(info->train_count);
   admitted.resolved.set_test_images(info->test_count);
   return admitted;
 }
 
 Admitted Readmit(const v1::Job& job, const Backend& backend, const DatasetCatalog& catalog) {
-  // As many ranks as it had, however many devices there are by now.
+  // As many ranks as it had, however many devices there are by now, and the rate that was the default then.
   v1::TrainingSpec spec = job.spec();
   if (spec.device_ids().empty()) spec.set_ranks(job.resolved().ranks());
+  if (!spec.has_learning_rate()) spec.set_learning_rate(job.resolved().learning_rate());
   absl::StatusOr<Admitted> admitted = Admit(spec, backend, catalog);
   const absl::Status same = admitted.ok() ? CheckSame(admitted->resolved, job.resolved()) : admitted.status();
   if (same.ok()) return *std::move(admitted);

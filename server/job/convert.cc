@@ -9,11 +9,13 @@
 #include "google/protobuf/message.h"
 #include "google/protobuf/unknown_field_set.h"
 #include "trainer/base/status.h"
+#include "trainer/base/text.h"
 
 namespace lenet {
 namespace {
 
 constexpr double kDefaultCheckpointSeconds = 60;
+constexpr int kDefaultKeepLast = 2;
 
 absl::Status UnknownValue(absl::string_view field, int value) {
   return absl::InvalidArgumentError(absl::StrCat("spec.", field, " = ", value, ": is no value of this enum"));
@@ -23,23 +25,23 @@ absl::Status Misplaced(absl::string_view field, absl::string_view kinds) {
   return absl::InvalidArgumentError(absl::StrCat("spec.", field, ": is given, but belongs to ", kinds, " alone"));
 }
 
-absl::Status CheckFieldsKnown(const google::protobuf::Message& message, const std::string& path) {
+absl::Status CheckKnown(const google::protobuf::Message& message, const std::string& path) {
   const google::protobuf::Reflection& reflection = *message.GetReflection();
   const google::protobuf::UnknownFieldSet& unknown = reflection.GetUnknownFields(message);
   if (!unknown.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": this server does not know field number ", unknown.field(0).number()));
+    return absl::InvalidArgumentError(absl::StrCat(
+        path.empty() ? "request" : path, ": this server does not know field number ", unknown.field(0).number()));
   }
   std::vector<const google::protobuf::FieldDescriptor*> fields;
   reflection.ListFields(message, &fields);
   for (const google::protobuf::FieldDescriptor* field : fields) {
     if (field->cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_MESSAGE) continue;
-    const std::string field_path = absl::StrCat(path, ".", field->name());
+    const std::string field_path = path.empty() ? field->name() : absl::StrCat(path, ".", field->name());
     if (!field->is_repeated()) {
-      LENET_RETURN_IF_ERROR(CheckFieldsKnown(reflection.GetMessage(message, field), field_path));
+      LENET_RETURN_IF_ERROR(CheckKnown(reflection.GetMessage(message, field), field_path));
     } else {
       for (int i = 0; i < reflection.FieldSize(message, field); ++i) {
-        LENET_RETURN_IF_ERROR(CheckFieldsKnown(reflection.GetRepeatedMessage(message, field, i), field_path));
+        LENET_RETURN_IF_ERROR(CheckKnown(reflection.GetRepeatedMessage(message, field, i), field_path));
       }
     }
   }
@@ -144,12 +146,28 @@ absl::StatusOr<ScheduleSpec> ToSchedule(const v1::Schedule& message) {
   return schedule;
 }
 
-CheckpointPolicy ToPolicy(const v1::TrainingSpec& message) {
-  if (!message.has_checkpoints()) return {.every_seconds = kDefaultCheckpointSeconds};
-  const v1::CheckpointPolicy& policy = message.checkpoints();
+CheckpointPolicy ToPolicy(const v1::CheckpointPolicy& policy) {
   return {.every_epochs = policy.every_epochs(),
           .every_steps = policy.every_steps(),
           .every_seconds = policy.every_seconds()};
+}
+
+v1::Init ToMessage(const InitSpec& init) {
+  v1::Init message;
+  switch (init.kind) {
+    case InitKind::kKaimingUniform:
+      message.set_kind(v1::Init::KAIMING_UNIFORM);
+      break;
+    case InitKind::kXavierUniform:
+      message.set_kind(v1::Init::XAVIER_UNIFORM);
+      break;
+    case InitKind::kUniform:
+      message.set_kind(v1::Init::UNIFORM);
+      message.set_low(init.low);
+      message.set_high(init.high);
+      break;
+  }
+  return message;
 }
 
 v1::Optimizer ToMessage(const OptimizerSpec& optimizer) {
@@ -198,27 +216,9 @@ v1::Schedule ToMessage(const ScheduleSpec& schedule) {
   return message;
 }
 
-// Length of the UTF-8 sequence at the start of `text`, 0 if there is none. Overlong forms, surrogates and values above
-// U+10FFFF are none.
-size_t Utf8Length(absl::string_view text) {
-  const auto byte = [text](size_t i) { return static_cast<uint8_t>(text[i]); };
-  const uint8_t lead = byte(0);
-  if (lead < 0x80) return 1;
-  const size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-  if (lead < 0xC2 || lead > 0xF4 || text.size() < length) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  }
-  if (lead == 0xE0 && byte(1) < 0xA0) return 0;
-  if (lead == 0xED && byte(1) >= 0xA0) return 0;
-  if (lead == 0xF0 && byte(1) < 0x90) return 0;
-  if (lead == 0xF4 && byte(1) >= 0x90) return 0;
-  return length;
-}
-
 }  // namespace
 
-absl::Status CheckFieldsKnown(const v1::TrainingSpec& message) { return CheckFieldsKnown(message, "spec"); }
+absl::Status CheckFieldsKnown(const v1::StartRequest& request) { return CheckKnown(request, ""); }
 
 absl::StatusOr<TrainSpec> ToTrainSpec(const v1::TrainingSpec& message) {
   TrainSpec spec;
@@ -245,8 +245,11 @@ absl::StatusOr<TrainSpec> ToTrainSpec(const v1::TrainingSpec& message) {
   if (message.nan_policy() == v1::NAN_POLICY_CONTINUE) spec.nan_policy = NanPolicy::kContinue;
   if (!v1::Precision_IsValid(message.precision())) return UnknownValue("precision", message.precision());
   if (message.precision() == v1::PRECISION_TF32) spec.precision = Precision::kTf32;
+  if (!v1::Engine_IsValid(message.engine())) return UnknownValue("engine", message.engine());
+  if (message.engine() == v1::ENGINE_LAYERED) spec.engine = EngineKind::kLayered;
+  if (message.engine() == v1::ENGINE_FUSED) spec.engine = EngineKind::kFused;
   if (message.has_evaluate_every_epochs()) spec.evaluate_every_epochs = message.evaluate_every_epochs();
-  spec.checkpoints = ToPolicy(message);
+  spec.checkpoints = ToPolicy(ResolvedPolicy(message));
   spec.max_duration = message.max_duration();
   if (message.has_target_accuracy()) spec.target_accuracy = message.target_accuracy();
   spec.patience = message.patience();
@@ -254,6 +257,14 @@ absl::StatusOr<TrainSpec> ToTrainSpec(const v1::TrainingSpec& message) {
   const absl::Status valid = ValidateTrainSpec(spec);
   if (!valid.ok()) return absl::Status(valid.code(), absl::StrCat("spec.", valid.message()));
   return spec;
+}
+
+v1::CheckpointPolicy ResolvedPolicy(const v1::TrainingSpec& message) {
+  v1::CheckpointPolicy policy = message.checkpoints();
+  if (!message.has_checkpoints()) policy.set_every_seconds(kDefaultCheckpointSeconds);
+  if (!policy.has_keep_last()) policy.set_keep_last(kDefaultKeepLast);
+  if (!policy.has_keep_best()) policy.set_keep_best(true);
+  return policy;
 }
 
 v1::ResolvedSpec ToResolvedSpec(const TrainPlan& plan) {
@@ -271,6 +282,9 @@ v1::ResolvedSpec ToResolvedSpec(const TrainPlan& plan) {
   message.set_clip_norm(plan.spec.clip_norm);
   message.set_net(plan.spec.net);
   message.set_precision(plan.spec.precision == Precision::kTf32 ? v1::PRECISION_TF32 : v1::PRECISION_FP32);
+  *message.mutable_init() = ToMessage(plan.spec.init);
+  message.set_nan_policy(plan.spec.nan_policy == NanPolicy::kContinue ? v1::NAN_POLICY_CONTINUE : v1::NAN_POLICY_STOP);
+  message.set_evaluate_every_epochs(plan.spec.evaluate_every_epochs);
   return message;
 }
 
@@ -308,7 +322,7 @@ v1::MetricRecord ToRecord(const CheckpointSaved& saved) {
 
 v1::MetricRecord ToWarning(absl::string_view message) {
   v1::MetricRecord record;
-  record.mutable_warning()->set_message(ValidUtf8(message));
+  record.mutable_warning()->set_message(Shown(message));
   return record;
 }
 
@@ -330,24 +344,8 @@ v1::Failure ToMessage(const RankFailure& failure) {
   message.set_step(failure.step);
   message.set_phase(failure.phase);
   message.set_code(absl::StatusCodeToString(failure.status.code()));
-  message.set_message(ValidUtf8(failure.status.message()));
+  message.set_message(Shown(failure.status.message()));
   return message;
-}
-
-std::string ValidUtf8(absl::string_view text) {
-  std::string valid;
-  valid.reserve(text.size());
-  while (!text.empty()) {
-    const size_t length = Utf8Length(text);
-    if (length == 0) {
-      valid.push_back('?');
-      text.remove_prefix(1);
-    } else {
-      valid.append(text.data(), length);
-      text.remove_prefix(length);
-    }
-  }
-  return valid;
 }
 
 }  // namespace lenet

@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/gpu/cuda_driver.h"
+#include "tests/gpu/cuda_engine_fixture.h"
 #include "tests/support/backend_under_test.h"
 #include "tests/support/rank_run.h"
 #include "tests/support/relative_error.h"
@@ -22,87 +23,6 @@ namespace lenet {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr int kBatch = 64;
-
-class CudaEngineTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    LENET_USE_BACKEND(backend_, "cuda");
-    dataset_ = SyntheticDataset(/*train_count=*/1000, /*test_count=*/1500);
-    UsePreset("lenet");
-  }
-
-  void UsePreset(const std::string& preset) {
-    absl::StatusOr<NetSpec> spec = PresetNet(preset, {1, 28, 28}, 10);
-    ASSERT_TRUE(spec.ok()) << spec.status();
-    absl::StatusOr<Net> net = Net::Create(*std::move(spec));
-    ASSERT_TRUE(net.ok()) << net.status();
-    net_ = std::make_unique<Net>(*std::move(net));
-    parameters_.resize(net_->flat_size());
-    Initialize(*net_, {}, /*seed=*/4, parameters_);
-  }
-
-  EngineOptions Options() const {
-    return {.net = net_.get(), .dataset = dataset_, .batch_size = kBatch, .optimizer = {.momentum = 0.9}};
-  }
-
-  std::unique_ptr<RankGroup> NewGroup(Backend* backend) {
-    absl::StatusOr<std::unique_ptr<RankGroup>> group = NewGroupOf(backend, 1);
-    EXPECT_TRUE(group.ok()) << group.status();
-    return group.ok() ? *std::move(group) : nullptr;
-  }
-
-  std::unique_ptr<Engine> NewEngine(RankGroup* group, const EngineOptions& options) {
-    absl::StatusOr<std::unique_ptr<Engine>> engine = group->NewEngine(0, options);
-    EXPECT_TRUE(engine.ok()) << engine.status();
-    if (!engine.ok()) return nullptr;
-    EXPECT_TRUE((*engine)->WriteParameters(parameters_).ok());
-    return *std::move(engine);
-  }
-
-  // Two chunks in flight at a time, as the trainer does; gives the losses.
-  std::vector<float> RunSteps(Engine* engine, int chunks, int steps) {
-    std::vector<uint32_t> indices(static_cast<size_t>(steps) * kBatch);
-    for (size_t i = 0; i < indices.size(); ++i) indices[i] = static_cast<uint32_t>(i * 7 % 1000);
-    const std::vector<float> rates(steps, 0.02f);
-    std::vector<float> losses(static_cast<size_t>(chunks) * steps);
-    for (int i = 0; i <= chunks; ++i) {
-      if (i < chunks) {
-        const absl::Status status =
-            engine->Enqueue({.first_step = int64_t{i} * steps, .indices = indices, .learning_rates = rates});
-        EXPECT_TRUE(status.ok()) << status;
-      }
-      if (i > 0) {
-        const absl::Status status = engine->Wait(std::span(losses).subspan((i - 1) * steps, steps));
-        EXPECT_TRUE(status.ok()) << status;
-      }
-    }
-    return losses;
-  }
-
-  std::vector<float> GradientOf(Backend* backend, const EngineOptions& options) {
-    std::unique_ptr<RankGroup> group = NewGroup(backend);
-    std::unique_ptr<Engine> engine = NewEngine(group.get(), options);
-    std::vector<uint32_t> indices(options.batch_size);
-    std::iota(indices.begin(), indices.end(), 3u);
-    std::vector<float> gradient(net_->flat_size());
-    const absl::Status status = engine->Gradient(indices, {}, {}, gradient);
-    EXPECT_TRUE(status.ok()) << status;
-    return gradient;
-  }
-
-  static int64_t FreeMemory() {
-    absl::StatusOr<int64_t> free = FreeDeviceMemory(0);
-    EXPECT_TRUE(free.ok()) << free.status();
-    return free.value_or(-1);
-  }
-
-  Backend* backend_ = nullptr;
-  std::shared_ptr<const Dataset> dataset_;
-  std::unique_ptr<Net> net_;
-  std::vector<float> parameters_;
-};
 
 TEST_F(CudaEngineTest, NamesItsDevicesAndLibraries) {
   EXPECT_THAT(backend_->devices()[0].kind, HasSubstr("cuda sm_"));
@@ -215,6 +135,7 @@ TEST_F(CudaTuningTest, DirectConvolutionAgreesWithCudnn) {
     for (const int batch : {1, 64, 777}) {
       EngineOptions options = Options();
       options.batch_size = batch;
+      options.engine = EngineKind::kLayered;
       const double difference = RelativeError(GradientOf(backend_, options), GradientOf(cudnn->get(), options));
       EXPECT_LT(difference, 2e-5) << preset << " at batch " << batch;
     }
@@ -227,7 +148,9 @@ TEST_F(CudaTuningTest, StreamsAndStepsOfAGraphChangeNoBit) {
     absl::StatusOr<std::unique_ptr<Backend>> backend = Load(tuning);
     ASSERT_TRUE(backend.ok()) << backend.status();
     std::unique_ptr<RankGroup> group = NewGroup(backend->get());
-    std::unique_ptr<Engine> engine = NewEngine(group.get(), Options());
+    EngineOptions options = Options();
+    options.engine = EngineKind::kLayered;
+    std::unique_ptr<Engine> engine = NewEngine(group.get(), options);
     ASSERT_TRUE(engine->WarmUp().ok());
     const std::vector<float> losses = RunSteps(engine.get(), 3, 37);
     if (first.empty()) first = losses;
@@ -236,7 +159,7 @@ TEST_F(CudaTuningTest, StreamsAndStepsOfAGraphChangeNoBit) {
 }
 
 TEST_F(CudaTuningTest, ATuningThatMakesNoSenseIsNamed) {
-  for (const char* tuning : {"streams=3", "steps=0", "steps=65", "convolution=fft", "nonsense"}) {
+  for (const char* tuning : {"engine=fast", "streams=3", "steps=0", "steps=65", "convolution=fft", "nonsense"}) {
     const absl::Status status = Load(tuning).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(tuning));

@@ -22,6 +22,7 @@
 #include "tests/support/failing_store.h"
 #include "tests/support/fake_backend.h"
 #include "tests/support/temp_folder.h"
+#include "trainer/backend/engine_checks.h"
 #include "trainer/base/mutex.h"
 #include "trainer/data/catalog.h"
 
@@ -50,6 +51,9 @@ class ScriptedBackend : public Backend {
   std::span<const DeviceInfo> devices() const override { return devices_; }
   std::vector<std::pair<std::string, std::string>> versions() const override { return {{"fakelib", "1.0"}}; }
   bool supports(Precision precision) const override { return precision == Precision::kFp32; }
+  absl::Status CheckEngine(EngineKind engine, const Net& /*net*/, Precision /*precision*/) const override {
+    return NoFusedEngine(engine, name());
+  }
   bool oversubscribable() const override { return oversubscribable_; }
   bool failures_last() const override { return failures_last_; }
   void set_failures_last(bool last) { failures_last_ = last; }

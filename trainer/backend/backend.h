@@ -37,6 +37,12 @@ enum class Precision {
   kTf32,  // CUDA: products of 10-bit mantissas on the matrix units
 };
 
+enum class EngineKind {
+  kAuto,     // fused where the backend can, else layered
+  kLayered,  // a kernel or more for each layer; every net
+  kFused,    // a step in a few kernels made for one family of nets
+};
+
 struct EngineOptions {
   const Net* net = nullptr;                // outlives the engine
   std::shared_ptr<const Dataset> dataset;  // shape and classes as the net's input
@@ -44,6 +50,7 @@ struct EngineOptions {
   OptimizerSpec optimizer;
   float clip_norm = 0;  // 2-norm of the gradient over the global batch; 0: off
   Precision precision = Precision::kFp32;
+  EngineKind engine = EngineKind::kAuto;
 };
 
 // A run of consecutive training steps of one rank.
@@ -72,7 +79,7 @@ class Engine {
 
   virtual ~Engine() = default;
 
-  // How this engine trains, for the job's record: "simd-avx512", "cuda-graph".
+  // How this engine trains, for the job's record: "simd-avx512", "cuda-fused".
   virtual absl::string_view name() const = 0;
 
   virtual absl::Status WriteParameters(std::span<const float> flat) = 0;
@@ -133,6 +140,8 @@ class Backend {
   // Libraries and their versions as found at run time: {"cudnn", "9.14.0"}.
   virtual std::vector<std::pair<std::string, std::string>> versions() const = 0;
   virtual bool supports(Precision precision) const = 0;
+  // INVALID_ARGUMENT with the reason if its engines of that kind do not serve this net at this precision.
+  virtual absl::Status CheckEngine(EngineKind engine, const Net& net, Precision precision) const = 0;
   // Whether more ranks than devices may be asked for: then an id may stand in a group more than once.
   virtual bool oversubscribable() const = 0;
 

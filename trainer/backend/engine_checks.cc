@@ -27,13 +27,13 @@ absl::Status CheckEngineOptions(const EngineOptions& options) {
   for (const Split* split : {&dataset.train, &dataset.test}) {
     if (split->count > 0 && split->shape != net.input) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "data set '", dataset.name, "' has images of ", split->shape.channels, "x", split->shape.height, "x",
+          "data set \"", dataset.name, "\" has images of ", split->shape.channels, "x", split->shape.height, "x",
           split->shape.width, ": the net takes ", net.input.channels, "x", net.input.height, "x", net.input.width));
     }
   }
   if (dataset.classes > net.classes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("data set '", dataset.name, "' has ", dataset.classes, " classes: the net has ", net.classes));
+        absl::StrCat("data set \"", dataset.name, "\" has ", dataset.classes, " classes: the net has ", net.classes));
   }
   if (options.batch_size < 1 || options.batch_size > dataset.train.count) {
     return BadValue("batch_size", options.batch_size,
@@ -44,6 +44,13 @@ absl::Status CheckEngineOptions(const EngineOptions& options) {
   }
   return ValidateOptimizer(options.optimizer);
 }
+
+absl::Status NoFusedEngine(EngineKind engine, absl::string_view backend) {
+  if (engine != EngineKind::kFused) return absl::OkStatus();
+  return NotFused(absl::StrCat("the ", backend, " backend has no other"));
+}
+
+absl::Status NotFused(absl::string_view why) { return BadValue("engine", "fused", absl::StrCat("layered: ", why)); }
 
 absl::Status CheckSize(absl::string_view what, size_t size, int64_t wanted) {
   if (size == static_cast<size_t>(wanted)) return absl::OkStatus();

@@ -14,6 +14,10 @@ namespace lenet {
 
 // INVALID_ARGUMENT, all of these. Of the options, all but the precision, which depends on the device.
 absl::Status CheckEngineOptions(const EngineOptions& options);
+// For Backend::CheckEngine where there is no fused engine.
+absl::Status NoFusedEngine(EngineKind engine, absl::string_view backend);
+// The fused engine was asked for, and does not serve.
+absl::Status NotFused(absl::string_view why);
 absl::Status CheckSize(absl::string_view what, size_t size, int64_t wanted);
 absl::Status CheckChunk(const StepChunk& chunk, const Split& train, int batch_size);
 absl::Status CheckEvaluation(const Split& split, int64_t begin, int64_t end);

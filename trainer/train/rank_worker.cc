@@ -72,7 +72,8 @@ absl::Status RankWorker::Start() {
                                  .batch_size = plan_.batch_size,
                                  .optimizer = plan_.spec.optimizer,
                                  .clip_norm = plan_.spec.clip_norm,
-                                 .precision = plan_.spec.precision};
+                                 .precision = plan_.spec.precision,
+                                 .engine = plan_.spec.engine};
   LENET_RETURN_IF_ERROR(Fault(FaultPoint::kEngine, 0, 0));
   LENET_ASSIGN_OR_RETURN(engine_, run_->group()->NewEngine(rank_, options));
   LENET_RETURN_IF_ERROR(Meet({}).status());

@@ -100,7 +100,8 @@ absl::Status BothGiven(absl::string_view a, absl::string_view b) {
 double DefaultLearningRate(const OptimizerSpec& optimizer, int global_batch) {
   const double scale = std::min(8.0, std::pow(static_cast<double>(global_batch) / kDefaultBatch, 2.0 / 3.0));
   if (optimizer.kind != OptimizerKind::kSgd) return 0.002 * scale;
-  return std::min(0.3, 0.7 * (1 - optimizer.momentum)) * scale;
+  // In thousandths, so that a momentum of three decimals gives the rate that decimal arithmetic gives.
+  return std::min(0.3, 0.7 * (1000 - 1000 * optimizer.momentum) / 1000) * scale;
 }
 
 absl::Status ValidateTrainSpec(const TrainSpec& spec) {
@@ -222,6 +223,7 @@ std::string TrainSpecJson(const TrainSpec& spec) {
   json["clip_norm"] = spec.clip_norm;
   json["nan_policy"] = spec.nan_policy == NanPolicy::kStop ? "stop" : "continue";
   json["precision"] = spec.precision == Precision::kFp32 ? "fp32" : "tf32";
+  if (spec.engine != EngineKind::kAuto) json["engine"] = spec.engine == EngineKind::kFused ? "fused" : "layered";
   json["evaluate_every_epochs"] = spec.evaluate_every_epochs;
   const CheckpointPolicy& checkpoints = spec.checkpoints;
   if (checkpoints.every_epochs > 0) json["checkpoints"]["every_epochs"] = checkpoints.every_epochs;

@@ -48,6 +48,7 @@ struct TrainSpec {
   float clip_norm = 1;  // of the gradient's 2-norm; 0: off. Without it large batches need a lower rate
   NanPolicy nan_policy = NanPolicy::kStop;
   Precision precision = Precision::kFp32;
+  EngineKind engine = EngineKind::kAuto;
   int evaluate_every_epochs = 1;  // on the test set; 0: at the end alone
   CheckpointPolicy checkpoints;
   // What ends the job before its last step, as a success. The last two look at the evaluations of epochs, so

@@ -15,6 +15,7 @@
 #include "trainer/backend/backend.h"
 #include "trainer/backend/cpu/cpu_engine.h"
 #include "trainer/backend/cpu/kernels.h"
+#include "trainer/backend/engine_checks.h"
 #include "trainer/backend/plugin.h"
 #include "trainer/base/cores.h"
 #include "trainer/base/log.h"
@@ -63,6 +64,9 @@ class CpuBackend final : public Backend {
     return {{"glibc", gnu_get_libc_version()}};
   }
   bool supports(Precision precision) const override { return precision == Precision::kFp32; }
+  absl::Status CheckEngine(EngineKind engine, const Net& /*net*/, Precision /*precision*/) const override {
+    return NoFusedEngine(engine, name());
+  }
   bool oversubscribable() const override { return true; }
   bool failures_last() const override { return false; }
 

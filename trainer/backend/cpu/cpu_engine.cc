@@ -29,6 +29,7 @@ float Norm(std::span<const float> values) {
 absl::StatusOr<std::unique_ptr<Engine>> CpuEngine::Create(LocalGroup* group, int rank, const Kernels& kernels,
                                                           const EngineOptions& options) {
   LENET_RETURN_IF_ERROR(CheckEngineOptions(options));
+  LENET_RETURN_IF_ERROR(NoFusedEngine(options.engine, "cpu"));
   if (options.precision != Precision::kFp32) {
     return BadValue("precision", "tf32", "fp32: the CPU computes in nothing else");
   }

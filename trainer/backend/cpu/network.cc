@@ -92,7 +92,7 @@ absl::Status Network::Build() {
   }
   if (floats > kMaxFloats || !memory_.Allocate(floats)) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "network '", net_.spec().name, "' needs ", floats * int64_t{sizeof(float)}, " bytes for ", pass_size(),
+        "network \"", net_.spec().name, "\" needs ", floats * int64_t{sizeof(float)}, " bytes for ", pass_size(),
         " images on a CPU rank; the bound is ", kMaxFloats * int64_t{sizeof(float)}, " or what memory is free"));
   }
 

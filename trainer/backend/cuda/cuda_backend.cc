@@ -5,7 +5,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "trainer/backend/cuda/fused_network.h"
 #include "trainer/backend/cuda/rank_group.h"
+#include "trainer/backend/engine_checks.h"
 #include "trainer/base/log.h"
 #include "trainer/base/status.h"
 
@@ -23,7 +25,9 @@ absl::StatusOr<Tuning> ParseTuning(absl::string_view text) {
   Tuning tuning;
   for (absl::string_view pair : absl::StrSplit(text, ',', absl::SkipWhitespace())) {
     int steps = 0;
-    if (pair == "convolution=direct" || pair == "convolution=cudnn") {
+    if (pair == "engine=fused" || pair == "engine=layered") {
+      tuning.fused = pair == "engine=fused";
+    } else if (pair == "convolution=direct" || pair == "convolution=cudnn") {
       tuning.direct_convolution = pair == "convolution=direct";
     } else if (pair == "streams=1" || pair == "streams=2") {
       tuning.two_streams = pair == "streams=2";
@@ -32,7 +36,8 @@ absl::StatusOr<Tuning> ParseTuning(absl::string_view text) {
       tuning.steps_per_graph = steps;
     } else {
       return absl::InvalidArgumentError(
-          absl::StrCat("'", pair, "' is none of convolution=direct|cudnn, streams=1|2, steps=1..", kMaxStepsPerGraph));
+          absl::StrCat("'", pair, "' is none of engine=fused|layered, convolution=direct|cudnn, streams=1|2, steps=1..",
+                       kMaxStepsPerGraph));
     }
   }
   return tuning;
@@ -92,6 +97,16 @@ std::vector<std::pair<std::string, std::string>> CudaBackend::versions() const {
 }
 
 bool CudaBackend::supports(Precision precision) const { return precision == Precision::kFp32 || tf32_; }
+
+absl::Status CudaBackend::CheckEngine(EngineKind engine, const Net& net, Precision precision) const {
+  if (engine != EngineKind::kFused) return absl::OkStatus();
+  for (size_t id = 0; id < devices_.size(); ++id) {
+    LENET_ASSIGN_OR_RETURN(const std::string why_not,
+                           FusedNetwork::WhyNot({.device = static_cast<int>(id)}, ordinals_[id], net, precision));
+    if (!why_not.empty()) return NotFused(why_not);
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<std::unique_ptr<RankGroup>> CudaBackend::NewGroup(std::span<const int> device_ids) {
   if (device_ids.empty()) return absl::InvalidArgumentError("a group needs at least one device");

@@ -22,6 +22,7 @@ class CudaBackend : public Backend {
   std::span<const DeviceInfo> devices() const override { return devices_; }
   std::vector<std::pair<std::string, std::string>> versions() const override;
   bool supports(Precision precision) const override;
+  absl::Status CheckEngine(EngineKind engine, const Net& net, Precision precision) const override;
   bool oversubscribable() const override { return false; }
   bool failures_last() const override { return true; }
   absl::StatusOr<std::unique_ptr<RankGroup>> NewGroup(std::span<const int> device_ids) override;

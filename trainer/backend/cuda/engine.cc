@@ -20,6 +20,7 @@ namespace {
 static_assert(kMaxSteps == Engine::kMaxChunkSteps);
 
 constexpr int kEvaluationBatch = 1024;
+constexpr int64_t kMaxFusedEvaluation = 1 << 16;            // images in one launch
 constexpr int64_t kMaxEvaluationFloats = int64_t{1} << 26;  // in one tensor
 
 // A wait first yields, then sleeps: steps take tens of microseconds, chunks milliseconds.
@@ -38,10 +39,11 @@ void Pause(int polls) {
   }
 }
 
-int EvaluationBatch(const Net& net, const Dataset& dataset) {
+int EvaluationBatch(const Net& net, const Dataset& dataset, bool fused) {
+  const int64_t images = std::max(dataset.train.count, dataset.test.count);
+  if (fused) return static_cast<int>(std::min(images, kMaxFusedEvaluation));
   int64_t floats = net.spec().input.size();
   for (const Layer& layer : net.layers()) floats = std::max(floats, layer.out.size());
-  const int64_t images = std::max(dataset.train.count, dataset.test.count);
   return static_cast<int>(std::clamp<int64_t>(std::min(images, kMaxEvaluationFloats / floats), 1, kEvaluationBatch));
 }
 
@@ -69,18 +71,24 @@ CudaEngine::CudaEngine(CudaRankGroup* group, RankContext* rank, const EngineOpti
       optimizer_(options.optimizer),
       clip_norm_(options.clip_norm),
       precision_(options.precision),
+      engine_(options.engine),
       flat_(options.net->flat_size()),
       slots_(StateSlots(options.optimizer)) {}
 
 absl::Status CudaEngine::Init() {
   LENET_RETURN_IF_ERROR(rank_->dataset.Hold(place_, dataset_, stream()));
-  const int evaluation_batch = EvaluationBatch(net_, *dataset_);
+  bool fused = false;
+  if (engine_ == EngineKind::kFused || (engine_ == EngineKind::kAuto && rank_->tuning.fused)) {
+    LENET_ASSIGN_OR_RETURN(const std::string why_not, FusedNetwork::WhyNot(place_, rank_->ordinal, net_, precision_));
+    fused = why_not.empty();
+    if (!fused && engine_ == EngineKind::kFused) return NotFused(why_not);
+  }
+  const int evaluation_batch = EvaluationBatch(net_, *dataset_, fused);
   const int largest_batch = std::max(batch_, evaluation_batch);
   const int classes = net_.spec().classes;
 
   LENET_RETURN_IF_ERROR(parameters_and_state_.Allocate(place_, (1 + slots_) * flat_));
   LENET_RETURN_IF_ERROR(gradients_.Allocate(place_, flat_));
-  LENET_RETURN_IF_ERROR(norm_partials_.Allocate(place_, kNormBlocks));
   const int64_t chunk_bytes = static_cast<int64_t>(sizeof(Chunk) + sizeof(uint32_t) * kMaxChunkSteps * batch_);
   LENET_RETURN_IF_ERROR(chunk_.Allocate(place_, chunk_bytes));
   LENET_RETURN_IF_ERROR(step_losses_.Allocate(place_, kMaxChunkSteps));
@@ -104,6 +112,18 @@ absl::Status CudaEngine::Init() {
                              cudaMemsetAsync(parameters_and_state_.get(), 0, parameters_and_state_.bytes(), stream()));
   LENET_CUDA_RETURN_IF_ERROR(place_, cudaMemsetAsync(gradients_.get(), 0, gradients_.bytes(), stream()));
 
+  if (fused) {
+    LENET_ASSIGN_OR_RETURN(fused_, FusedNetwork::Create(rank_, net_, batch_, parameters(), gradients_.get()));
+    LENET_RETURN_IF_ERROR(fused_logits_.Allocate(place_, int64_t{batch_} * classes));
+  } else {
+    LENET_RETURN_IF_ERROR(InitLayers(evaluation_batch));
+  }
+  const int norm_blocks = fused ? std::max(fused_->norm_blocks(), kNormBlocks) : kNormBlocks;
+  LENET_RETURN_IF_ERROR(norm_partials_.Allocate(place_, norm_blocks));
+  return Drain();
+}
+
+absl::Status CudaEngine::InitLayers(int evaluation_batch) {
   LENET_ASSIGN_OR_RETURN(train_, Network::Create(rank_, net_, batch_, precision_, parameters(), gradients_.get()));
   LENET_ASSIGN_OR_RETURN(evaluation_,
                          Network::Create(rank_, net_, evaluation_batch, precision_, parameters(), nullptr));
@@ -120,7 +140,7 @@ absl::Status CudaEngine::Init() {
   LENET_RETURN_IF_ERROR(reductions_.Allocate(place_, static_cast<int64_t>(reductions.size())));
   LENET_CUDA_RETURN_IF_ERROR(place_, cudaMemcpyAsync(reductions_.get(), reductions.data(), reductions_.bytes(),
                                                      cudaMemcpyHostToDevice, stream()));
-  return Drain();
+  return Drain();  // of what is on this function's stack
 }
 
 // Memory is freed only when no kernel waits for another rank any more, here or on the other devices: freeing may wait
@@ -264,6 +284,16 @@ absl::Status CudaEngine::ForwardBackward(float loss_scale, bool by_step) {
   return absl::OkStatus();
 }
 
+absl::Status CudaEngine::StepGradient(float loss_scale) {
+  if (fused_ == nullptr) {
+    LENET_CUDA_RETURN_IF_ERROR(
+        place_, LaunchGatherStep(rank_->dataset.train(), chunk(), batch_, train_->input(), labels_.get(), stream()));
+    return ForwardBackward(loss_scale, /*by_step=*/true);
+  }
+  LENET_RETURN_IF_ERROR(fused_->ForwardBackward({.chunk = chunk()}, loss_scale, {.losses = losses_.get()}));
+  return fused_->Gradient(losses_.get(), chunk(), step_losses_.get(), fused_norm() ? norm_partials_.get() : nullptr);
+}
+
 absl::Status CudaEngine::AllReduce() {
   if (rank_->communicator == nullptr) return absl::OkStatus();
   return rank_->communicator->AllReduceSum(gradients_.get(), flat_, stream());
@@ -272,8 +302,13 @@ absl::Status CudaEngine::AllReduce() {
 absl::Status CudaEngine::Update() {
   UpdateArguments arguments = {
       .parameters = parameters(), .gradient = gradients_.get(), .state = state(), .count = flat_, .chunk = chunk()};
+  arguments.early = fused_ != nullptr;
   if (clip_norm_ > 0) {
-    LENET_CUDA_RETURN_IF_ERROR(place_, LaunchSquaredNorm(gradients_.get(), flat_, norm_partials_.get(), stream()));
+    if (fused_norm()) {
+      arguments.norm_blocks = fused_->norm_blocks();
+    } else {
+      LENET_CUDA_RETURN_IF_ERROR(place_, LaunchSquaredNorm(gradients_.get(), flat_, norm_partials_.get(), stream()));
+    }
     arguments.norm_partials = norm_partials_.get();
     arguments.clip_norm = clip_norm_;
   }
@@ -286,15 +321,16 @@ absl::Status CudaEngine::Update() {
 }
 
 absl::Status CudaEngine::Step() {
-  LENET_CUDA_RETURN_IF_ERROR(
-      place_, LaunchGatherStep(rank_->dataset.train(), chunk(), batch_, train_->input(), labels_.get(), stream()));
-  const float scale = 1.0f / (static_cast<float>(batch_) * static_cast<float>(group_->size()));
-  LENET_RETURN_IF_ERROR(ForwardBackward(scale, /*by_step=*/true));
+  LENET_RETURN_IF_ERROR(StepGradient(1.0f / (static_cast<float>(batch_) * static_cast<float>(group_->size()))));
   LENET_RETURN_IF_ERROR(AllReduce());
   return Update();
 }
 
 absl::Status CudaEngine::EvaluateBatch(const ImageSet& set, int64_t begin, int64_t end) {
+  if (fused_ != nullptr) {
+    return fused_->Forward(set, begin, static_cast<int>(end - begin),
+                           {.losses = losses_.get(), .correct = correct_.get()});
+  }
   const int batch = evaluation_->batch();
   LENET_CUDA_RETURN_IF_ERROR(place_,
                              LaunchGatherRange(set, begin, end, batch, evaluation_->input(), labels_.get(), stream()));
@@ -313,9 +349,7 @@ absl::Status CudaEngine::WarmUpKernels() {
   LENET_CUDA_RETURN_IF_ERROR(
       place_, cudaMemcpyAsync(chunk_.get(), chunks_[0].upload.get(), sizeof(Chunk) + sizeof(uint32_t) * batch_,
                               cudaMemcpyHostToDevice, stream()));
-  LENET_CUDA_RETURN_IF_ERROR(
-      place_, LaunchGatherStep(rank_->dataset.train(), chunk(), batch_, train_->input(), labels_.get(), stream()));
-  LENET_RETURN_IF_ERROR(ForwardBackward(1, /*by_step=*/true));
+  LENET_RETURN_IF_ERROR(StepGradient(1));
   LENET_RETURN_IF_ERROR(Update());
   LENET_RETURN_IF_ERROR(EvaluateBatch(rank_->dataset.train(), 0, 1));
   return Drain();
@@ -416,8 +450,8 @@ absl::StatusOr<EvalResult> CudaEngine::DoEvaluate(SplitKind split, int64_t begin
   const bool train = split == SplitKind::kTrain;
   LENET_RETURN_IF_ERROR(CheckEvaluation(train ? dataset_->train : dataset_->test, begin, end));
   EvalResult result;
-  for (int64_t first = begin; first < end; first += evaluation_->batch()) {
-    const int64_t images = std::min<int64_t>(evaluation_->batch(), end - first);
+  for (int64_t first = begin; first < end; first += evaluation_losses_.count()) {
+    const int64_t images = std::min(evaluation_losses_.count(), end - first);
     LENET_RETURN_IF_ERROR(EvaluateBatch(train ? rank_->dataset.train() : rank_->dataset.test(), first, first + images));
     LENET_CUDA_RETURN_IF_ERROR(
         place_, cudaMemcpyAsync(evaluation_losses_.get(), losses_.get(), sizeof(float) * static_cast<size_t>(images),
@@ -441,10 +475,17 @@ absl::Status CudaEngine::DoGradient(std::span<const uint32_t> indices, std::span
   std::memcpy(chunks_[0].indices(), indices.data(), indices.size_bytes());
   LENET_CUDA_RETURN_IF_ERROR(place_, cudaMemcpyAsync(chunk_indices(), chunks_[0].indices(), indices.size_bytes(),
                                                      cudaMemcpyHostToDevice, stream()));
-  LENET_CUDA_RETURN_IF_ERROR(place_, LaunchGatherIndices(rank_->dataset.train(), chunk_indices(), batch_,
-                                                         train_->input(), labels_.get(), stream()));
-  LENET_RETURN_IF_ERROR(ForwardBackward(1.0f / static_cast<float>(batch_), /*by_step=*/false));
-  LENET_RETURN_IF_ERROR(CopyOut(logits, train_->logits()));
+  const float scale = 1.0f / static_cast<float>(batch_);
+  if (fused_ != nullptr) {
+    LENET_RETURN_IF_ERROR(fused_->ForwardBackward({.indices = chunk_indices()}, scale,
+                                                  {.losses = losses_.get(), .logits = fused_logits_.get()}));
+    LENET_RETURN_IF_ERROR(fused_->Gradient(losses_.get(), nullptr, nullptr, nullptr));
+  } else {
+    LENET_CUDA_RETURN_IF_ERROR(place_, LaunchGatherIndices(rank_->dataset.train(), chunk_indices(), batch_,
+                                                           train_->input(), labels_.get(), stream()));
+    LENET_RETURN_IF_ERROR(ForwardBackward(scale, /*by_step=*/false));
+  }
+  LENET_RETURN_IF_ERROR(CopyOut(logits, fused_ != nullptr ? fused_logits_.get() : train_->logits()));
   LENET_RETURN_IF_ERROR(CopyOut(losses, losses_.get()));
   return CopyOut(gradient, gradients_.get());
 }

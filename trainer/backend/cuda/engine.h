@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "trainer/backend/backend.h"
+#include "trainer/backend/cuda/fused_network.h"
 #include "trainer/backend/cuda/network.h"
 #include "trainer/backend/cuda/rank_group.h"
 
@@ -28,6 +29,7 @@ class CudaEngine : public Engine {
   ~CudaEngine() override;
 
   absl::string_view name() const override {
+    if (fused_ != nullptr) return "cuda-fused";
     return rank_->tuning.direct_convolution ? "cuda-graph" : "cuda-graph convolution=cudnn";
   }
   absl::Status WriteParameters(std::span<const float> flat) override { return Keep(DoWriteParameters(flat)); }
@@ -81,10 +83,15 @@ class CudaEngine : public Engine {
   absl::Status Keep(absl::Status status);
 
   absl::Status Init();
+  // The norm comes with the gradient; that of several ranks' sum does not.
+  bool fused_norm() const { return fused_ != nullptr && clip_norm_ > 0 && rank_->communicator == nullptr; }
   int64_t in_flight() const { return enqueued_ - waited_; }
+
+  absl::Status InitLayers(int evaluation_batch);
 
   // The parts of a step; all only queue.
   absl::Status ForwardBackward(float loss_scale, bool by_step);
+  absl::Status StepGradient(float loss_scale);
   absl::Status AllReduce();
   absl::Status Update();
   absl::Status Step();
@@ -121,6 +128,7 @@ class CudaEngine : public Engine {
   const OptimizerSpec optimizer_;
   const float clip_norm_;
   const Precision precision_;
+  const EngineKind engine_;
   const int64_t flat_;
   const int slots_;  // of optimiser state
 
@@ -135,6 +143,8 @@ class CudaEngine : public Engine {
   DeviceArray<Reduction> reductions_;  // of the network's gradients, then of the step's loss
   int reduction_count_ = 0;
   int max_reduction_ = 0;
+  std::unique_ptr<FusedNetwork> fused_;  // or null, and then the next two
+  DeviceArray<float> fused_logits_;      // [batch, classes]
   std::unique_ptr<Network> train_;
   std::unique_ptr<Network> evaluation_;
 

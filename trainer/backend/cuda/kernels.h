@@ -124,8 +124,10 @@ struct UpdateArguments {
   float* state = nullptr;  // [slots, count]
   int64_t count = 0;
   const Chunk* chunk = nullptr;           // the scalars of step next_step - 1
-  const double* norm_partials = nullptr;  // null: no clipping
+  const double* norm_partials = nullptr;  // [norm_blocks] whose sum is the square of the 2-norm; null: no clipping
+  int norm_blocks = kNormBlocks;          // at most 256
   float clip_norm = 0;
+  bool early = false;  // see LaunchEarly; where the kernels around it are launched so too
 };
 
 // The formulas of trainer/optim, operation by operation, so that a processor's result has the same bits.

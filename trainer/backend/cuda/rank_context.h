@@ -15,6 +15,7 @@ namespace lenet::cuda {
 
 // Choices that change speed alone, or bits without changing accuracy; for measuring one against the other.
 struct Tuning {
+  bool fused = true;               // what EngineKind::kAuto may take
   bool direct_convolution = true;  // else every convolution goes to cuDNN
   bool two_streams = true;         // weight gradients beside the chain of the others
   int steps_per_graph = 8;

@@ -1,5 +1,6 @@
 // Gradient norm and optimiser updates over the flat buffers. Compiled without contraction, as trainer/optim is.
 #include "trainer/backend/cuda/kernels.h"
+#include "trainer/backend/cuda/launch_early.cuh"
 
 namespace lenet::cuda {
 namespace {
@@ -31,7 +32,7 @@ __global__ void SquaredNormKernel(const float* gradient, int64_t count, double* 
 __device__ float GradientScale(const UpdateArguments& a) {
   if (a.norm_partials == nullptr) return 1;
   __shared__ float scale;
-  const double sum = BlockSum(threadIdx.x < kNormBlocks ? a.norm_partials[threadIdx.x] : 0);
+  const double sum = BlockSum(threadIdx.x < a.norm_blocks ? a.norm_partials[threadIdx.x] : 0);
   if (threadIdx.x == 0) {
     const float norm = static_cast<float>(sqrt(sum));
     const float ratio = a.clip_norm / (norm + 1e-6f);
@@ -43,6 +44,8 @@ __device__ float GradientScale(const UpdateArguments& a) {
 
 template <bool kMomentum, bool kNesterov>
 __global__ void SgdKernel(UpdateArguments a) {
+  AwaitPrevious();
+  LetNextStart();
   const float scale = GradientScale(a);
   const UpdateScalars& s = a.chunk->scalars[a.chunk->next_step - 1];
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
@@ -59,6 +62,8 @@ __global__ void SgdKernel(UpdateArguments a) {
 
 template <bool kDecoupled>
 __global__ void AdamKernel(UpdateArguments a) {
+  AwaitPrevious();
+  LetNextStart();
   const float scale = GradientScale(a);
   const UpdateScalars& s = a.chunk->scalars[a.chunk->next_step - 1];
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
@@ -77,8 +82,11 @@ __global__ void AdamKernel(UpdateArguments a) {
   a.parameters[i] = p - s.step_size * (m / (sqrtf(v) / s.sqrt_correction2 + s.epsilon));
 }
 
-unsigned Blocks(const UpdateArguments& arguments) {
-  return static_cast<unsigned>((arguments.count + kThreads - 1) / kThreads);
+cudaError_t Launch(void (*kernel)(UpdateArguments), const UpdateArguments& arguments, cudaStream_t stream) {
+  const int blocks = static_cast<int>((arguments.count + kThreads - 1) / kThreads);
+  if (arguments.early) return LaunchEarly(kernel, dim3(blocks), kThreads, 0, stream, arguments);
+  kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(arguments);
+  return cudaGetLastError();
 }
 
 }  // namespace
@@ -90,14 +98,12 @@ cudaError_t LaunchSquaredNorm(const float* gradient, int64_t count, double* part
 
 cudaError_t LaunchSgd(const UpdateArguments& arguments, bool momentum, bool nesterov, cudaStream_t stream) {
   auto* kernel = !momentum ? SgdKernel<false, false> : nesterov ? SgdKernel<true, true> : SgdKernel<true, false>;
-  kernel<<<Blocks(arguments), kThreads, 0, stream>>>(arguments);
-  return cudaGetLastError();
+  return Launch(kernel, arguments, stream);
 }
 
 cudaError_t LaunchAdam(const UpdateArguments& arguments, bool decoupled, cudaStream_t stream) {
   auto* kernel = decoupled ? AdamKernel<true> : AdamKernel<false>;
-  kernel<<<Blocks(arguments), kThreads, 0, stream>>>(arguments);
-  return cudaGetLastError();
+  return Launch(kernel, arguments, stream);
 }
 
 }  // namespace lenet::cuda

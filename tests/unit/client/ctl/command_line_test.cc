@@ -83,6 +83,8 @@ TEST(SpecFlagsTest, EveryFieldHasAFlag) {
   ExpectSpec("--schedule one-cycle --peak-fraction 0.4 --initial-divisor 10 --final-divisor 100",
              "schedule { kind: ONE_CYCLE peak_fraction: 0.4 initial_divisor: 10 final_divisor: 100 }");
   ExpectSpec("--ranks 2 --devices 0,1 --precision tf32", "ranks: 2 device_ids: [0, 1] precision: PRECISION_TF32");
+  ExpectSpec("--engine fused --seed 3", "engine: ENGINE_FUSED seed: 3");
+  ExpectSpec("--engine layered", "engine: ENGINE_LAYERED");
   ExpectSpec("--precision fp32 --nan-policy continue", "precision: PRECISION_FP32 nan_policy: NAN_POLICY_CONTINUE");
   ExpectSpec("--nan-policy stop", "nan_policy: NAN_POLICY_STOP");
   ExpectSpec("--batch-size 32 --max-steps 1099511627776 --evaluate-every 0",
@@ -181,6 +183,7 @@ TEST(CommandLineTest, WhatIsWrongIsAUsageErrorThatNamesIt) {
       {"submit --optimizer SGD", "\"SGD\""},
       {"submit --schedule never", "one-cycle"},
       {"submit --precision fp16", "fp32|tf32"},
+      {"submit --engine fast", "auto|fused|layered"},
       {"submit --nan-policy ignore", "continue|stop"},
       {"submit --init normal", "\"normal\""},
       {"submit --init uniform:1", "\"uniform:1\""},
@@ -259,6 +262,7 @@ TEST(CommandLineTest, AnEmptyValueIsAUsageErrorThatNamesItsFlag) {
         "--ranks",
         "--devices",
         "--precision",
+        "--engine",
         "--optimizer",
         "--momentum",
         "--weight-decay",
@@ -339,6 +343,8 @@ TEST(CommandLineTest, HelpAndVersionSucceed) {
     const Parsed parsed = Parse(text);
     EXPECT_EQ(parsed.code, std::optional<int>(kSuccess)) << text;
     EXPECT_THAT(parsed.output.out, HasSubstr("Exit codes: 0 success")) << text;
+    const bool command = std::string(text) != "--help";
+    EXPECT_EQ(parsed.output.out.find("Also: the options of lenetctl --help.") != std::string::npos, command) << text;
     EXPECT_THAT(parsed.output.err, IsEmpty()) << text;
   }
   EXPECT_THAT(Parse("--version").output.out, HasSubstr("lenetctl "));

@@ -41,6 +41,18 @@ TEST_F(AdmissionTest, ResolvesWhatTheHeadersTell) {
   EXPECT_EQ(admitted.resolved.test_images(), 100);
 }
 
+TEST_F(AdmissionTest, KnowsTheFormOfAllWeightsButThoseThatTheLabelsDecide) {
+  const Admitted admitted = Try([](auto*) {}).value();
+  std::vector<std::string> open;
+  for (const WeightForm& form : admitted.weights) {
+    if (!form.shape) open.push_back(form.name);
+  }
+  EXPECT_EQ(admitted.weights.size(), 10u);
+  EXPECT_EQ(admitted.weights[0].name, "conv1.weight");
+  EXPECT_EQ(admitted.weights[0].shape, (std::vector<int64_t>{6, 1, 5, 5}));
+  EXPECT_THAT(open, ::testing::ElementsAre("fc3.weight", "fc3.bias"));
+}
+
 TEST_F(AdmissionTest, RefusesWithTheRightStatusAndTheFieldsName) {
   struct Case {
     absl::StatusCode code;
@@ -77,6 +89,7 @@ TEST_F(AdmissionTest, RefusesWithTheRightStatusAndTheFieldsName) {
        [](auto* s) { s->mutable_checkpoints()->set_keep_last(0); }},
       {kInvalid, "spec.checkpoints.keep_last = 1001", [](auto* s) { s->mutable_checkpoints()->set_keep_last(1001); }},
       {kInvalid, "spec.precision = PRECISION_TF32", [](auto* s) { s->set_precision(v1::PRECISION_TF32); }},
+      {kInvalid, "spec.engine = fused: must be layered", [](auto* s) { s->set_engine(v1::ENGINE_FUSED); }},
   };
   for (const Case& bad : cases) {
     const absl::Status status = Try(bad.edit).status();
@@ -99,6 +112,9 @@ TEST_F(AdmissionTest, AnEarlierServersJobKeepsItsRanksAndItsData) {
   EXPECT_THAT(std::string(readmit().error.message()), HasSubstr("640 training images; it had 641"));
   job.mutable_resolved()->set_train_images(640);
   job.mutable_resolved()->set_learning_rate(0.5);
+  EXPECT_EQ(readmit().resolved.learning_rate(), 0.5);  // a default of then
+  EXPECT_TRUE(readmit().error.ok()) << readmit().error;
+  job.mutable_resolved()->set_total_steps(11);
   EXPECT_TRUE(absl::IsFailedPrecondition(readmit().error));
   job.mutable_resolved()->set_ranks(3);
   EXPECT_THAT(std::string(readmit().error.message()), HasSubstr("spec.ranks = 3: must be at most 2"));

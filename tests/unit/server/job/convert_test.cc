@@ -8,6 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "trainer/base/text.h"
 
 namespace lenet {
 namespace {
@@ -21,17 +22,27 @@ v1::TrainingSpec Minimal() {
 }
 
 TEST(CheckFieldsKnownTest, NamesTheMessageAndTheNumber) {
-  v1::TrainingSpec spec = Minimal();
+  v1::StartRequest request;
+  v1::TrainingSpec& spec = *request.mutable_spec();
+  spec = Minimal();
   spec.mutable_init()->set_kind(v1::Init::UNIFORM);
   spec.mutable_schedule()->set_kind(v1::Schedule::COSINE);
-  EXPECT_TRUE(CheckFieldsKnown(spec).ok());
+  v1::ResumeFrom& from = *request.mutable_resume_from();
+  from.set_job_id("a");
+  EXPECT_TRUE(CheckFieldsKnown(request).ok());
+  const auto refusal = [&] {
+    const absl::Status status = CheckFieldsKnown(request);
+    EXPECT_TRUE(absl::IsInvalidArgument(status));
+    return std::string(status.message());
+  };
+  from.GetReflection()->MutableUnknownFields(&from)->AddVarint(9, 1);
+  EXPECT_EQ(refusal(), "resume_from: this server does not know field number 9");
   spec.schedule().GetReflection()->MutableUnknownFields(spec.mutable_schedule())->AddFixed32(700, 1);
-  absl::Status status = CheckFieldsKnown(spec);
-  EXPECT_TRUE(absl::IsInvalidArgument(status));
-  EXPECT_EQ(status.message(), "spec.schedule: this server does not know field number 700");
+  EXPECT_EQ(refusal(), "spec.schedule: this server does not know field number 700");
   spec.GetReflection()->MutableUnknownFields(&spec)->AddVarint(600, 1);
-  status = CheckFieldsKnown(spec);
-  EXPECT_EQ(status.message(), "spec: this server does not know field number 600");
+  EXPECT_EQ(refusal(), "spec: this server does not know field number 600");
+  request.GetReflection()->MutableUnknownFields(&request)->AddLengthDelimited(6, "abc");
+  EXPECT_EQ(refusal(), "request: this server does not know field number 6");
 }
 
 TEST(ToTrainSpecTest, TakesTheDefaultsForWhatIsNotGiven) {
@@ -54,6 +65,7 @@ TEST(ToTrainSpecTest, TakesTheDefaultsForWhatIsNotGiven) {
   EXPECT_EQ(spec.seed, defaults.seed);
   EXPECT_EQ(spec.nan_policy, NanPolicy::kStop);
   EXPECT_EQ(spec.precision, Precision::kFp32);
+  EXPECT_EQ(spec.engine, EngineKind::kAuto);
   EXPECT_EQ(spec.evaluate_every_epochs, 1);
 }
 
@@ -80,6 +92,7 @@ TEST(ToTrainSpecTest, TakesEveryField) {
   message.set_clip_norm(2.5f);
   message.set_nan_policy(v1::NAN_POLICY_CONTINUE);
   message.set_precision(v1::PRECISION_TF32);
+  message.set_engine(v1::ENGINE_FUSED);
   message.set_evaluate_every_epochs(0);
   const TrainSpec spec = ToTrainSpec(message).value();
   EXPECT_EQ(spec.net, "lenet-caffe");
@@ -103,6 +116,7 @@ TEST(ToTrainSpecTest, TakesEveryField) {
   EXPECT_EQ(spec.clip_norm, 2.5f);
   EXPECT_EQ(spec.nan_policy, NanPolicy::kContinue);
   EXPECT_EQ(spec.precision, Precision::kTf32);
+  EXPECT_EQ(spec.engine, EngineKind::kFused);
   EXPECT_EQ(spec.evaluate_every_epochs, 0);
 }
 
@@ -210,6 +224,7 @@ TEST(ToTrainSpecTest, RefusesWhatIsWrongByTheFieldsPath) {
       {"spec.clip_norm", [nan](auto* s) { s->set_clip_norm(static_cast<float>(nan)); }},
       {"spec.nan_policy", [](auto* s) { s->set_nan_policy(static_cast<v1::NanPolicy>(7)); }},
       {"spec.precision", [](auto* s) { s->set_precision(static_cast<v1::Precision>(7)); }},
+      {"spec.engine", [](auto* s) { s->set_engine(static_cast<v1::Engine>(7)); }},
       {"spec.evaluate_every_epochs", [](auto* s) { s->set_evaluate_every_epochs(-1); }},
   };
   for (const BadSpec& spec : bad) {
@@ -245,6 +260,42 @@ TEST(ToResolvedSpecTest, EchoesThePlan) {
   EXPECT_EQ(resolved.schedule().kind(), v1::Schedule::LINEAR);
   EXPECT_EQ(resolved.schedule().warmup_fraction(), 0.2);
   EXPECT_EQ(resolved.clip_norm(), 1);
+  EXPECT_EQ(resolved.init().kind(), v1::Init::KAIMING_UNIFORM);
+  EXPECT_EQ(resolved.nan_policy(), v1::NAN_POLICY_STOP);
+  EXPECT_EQ(resolved.evaluate_every_epochs(), 1);
+}
+
+TEST(ToResolvedSpecTest, EchoesWhatWasChosen) {
+  v1::TrainingSpec message = Minimal();
+  message.mutable_init()->set_kind(v1::Init::UNIFORM);
+  message.mutable_init()->set_low(-0.5f);
+  message.mutable_init()->set_high(0.25f);
+  message.set_nan_policy(v1::NAN_POLICY_CONTINUE);
+  message.set_evaluate_every_epochs(0);
+  v1::ResolvedSpec resolved = ToResolvedSpec({.spec = ToTrainSpec(message).value()});
+  EXPECT_EQ(resolved.init().SerializeAsString(), message.init().SerializeAsString());
+  EXPECT_EQ(resolved.nan_policy(), v1::NAN_POLICY_CONTINUE);
+  EXPECT_EQ(resolved.evaluate_every_epochs(), 0);
+  message.mutable_init()->Clear();
+  message.mutable_init()->set_kind(v1::Init::XAVIER_UNIFORM);
+  resolved = ToResolvedSpec({.spec = ToTrainSpec(message).value()});
+  EXPECT_EQ(resolved.init().SerializeAsString(), message.init().SerializeAsString());
+}
+
+TEST(ResolvedPolicyTest, TakesWhatIsWrittenAndPutsTheDefaults) {
+  v1::TrainingSpec message = Minimal();
+  message.clear_checkpoints();
+  v1::CheckpointPolicy policy = ResolvedPolicy(message);
+  EXPECT_EQ(policy.every_seconds(), 60);
+  EXPECT_EQ(policy.keep_last(), 2);
+  EXPECT_TRUE(policy.keep_best());
+  message.mutable_checkpoints()->set_keep_best(false);
+  message.mutable_checkpoints()->set_every_steps(7);
+  policy = ResolvedPolicy(message);
+  EXPECT_EQ(policy.every_seconds(), 0);
+  EXPECT_EQ(policy.every_steps(), 7);
+  EXPECT_EQ(policy.keep_last(), 2);
+  EXPECT_TRUE(policy.has_keep_best() && !policy.keep_best());
 }
 
 // What a job came to can be given to a new job.
@@ -293,18 +344,12 @@ TEST(ToRecordTest, CarriesEveryField) {
             "rank: 1 step: 3 phase: \"step\" code: \"RESOURCE_EXHAUSTED\" message: \"no memory\"");
 }
 
-TEST(ValidUtf8Test, KeepsWhatIsValidAndReplacesTheRest) {
-  const std::string valid = "plain, \xC3\xA9, \xE2\x82\xAC, \xF0\x9F\x98\x80";
-  EXPECT_EQ(ValidUtf8(valid), valid);
-  EXPECT_EQ(ValidUtf8(""), "");
-  EXPECT_EQ(ValidUtf8("a\xFFz"), "a?z");
-  EXPECT_EQ(ValidUtf8("\xC3"), "?");                 // cut off
-  EXPECT_EQ(ValidUtf8("\xC3z"), "?z");               // no continuation
-  EXPECT_EQ(ValidUtf8("\x80"), "?");                 // continuation alone
-  EXPECT_EQ(ValidUtf8("\xC0\xAF"), "??");            // overlong
-  EXPECT_EQ(ValidUtf8("\xE0\x80\xAF"), "???");       // overlong
-  EXPECT_EQ(ValidUtf8("\xED\xA0\x80"), "???");       // a surrogate
-  EXPECT_EQ(ValidUtf8("\xF4\x90\x80\x80"), "????");  // above U+10FFFF
+TEST(ToRecordTest, TextFromElsewhereIsBoundedAndOnOneLine) {
+  const std::string hostile = "a\nb\u202e" + std::string(1 << 20, 'x');
+  const std::string warning = ToWarning(hostile).warning().message();
+  EXPECT_EQ(warning.size(), kMaxShownBytes);
+  EXPECT_EQ(warning.substr(0, 12), "a\\nb\\u202exx");
+  EXPECT_EQ(ToMessage(RankFailure{.status = absl::DataLossError(hostile)}).message(), warning);
 }
 
 }  // namespace

@@ -16,6 +16,8 @@
 #include "server/job/start_request.h"
 #include "server/rpc/requests.h"
 #include "server/store/memory_store.h"
+#include "trainer/backend/engine_checks.h"
+#include "trainer/base/text.h"
 #include "trainer/data/catalog.h"
 
 namespace {
@@ -43,6 +45,9 @@ class IdleBackend : public Backend {
   std::span<const DeviceInfo> devices() const override { return devices_; }
   std::vector<std::pair<std::string, std::string>> versions() const override { return {}; }
   bool supports(Precision precision) const override { return precision == Precision::kFp32; }
+  absl::Status CheckEngine(EngineKind engine, const Net& /*net*/, Precision /*precision*/) const override {
+    return NoFusedEngine(engine, name());
+  }
   bool oversubscribable() const override { return false; }
   bool failures_last() const override { return false; }
   absl::StatusOr<std::unique_ptr<RankGroup>> NewGroup(std::span<const int>) override {
@@ -84,7 +89,7 @@ void CheckStart(const v1::StartRequest& request) {
   const absl::StatusOr<Admitted> admitted = Admit(request.spec(), backend, catalog);
   Require(!admitted.ok(), "no job without a data set");
   RequireReason(admitted.status());
-  const absl::StatusOr<StartFile> start = ReadStartFile(request, Admitted(), store);
+  const absl::StatusOr<StartFile> start = ReadStartFile(request, Admitted(), store, "/nonexistent");
   if (!start.ok()) RequireReason(start.status());
 }
 

@@ -7,11 +7,14 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/synthetic_data.h"
 #include "tests/support/temp_folder.h"
 #include "trainer/base/log.h"
+#include "trainer/nn/net.h"
 
 namespace lenet {
 namespace {
@@ -39,6 +42,23 @@ TEST(PluginTest, TheCpuPluginLoadsMoreThanOnce) {
     EXPECT_TRUE((*backend)->oversubscribable());
     EXPECT_FALSE((*backend)->supports(Precision::kTf32));
   }
+}
+
+TEST(PluginTest, TheCpuPluginHasOneKindOfEngine) {
+  const absl::StatusOr<std::unique_ptr<Backend>> backend = LoadBackend(PluginFolder(""), "cpu");
+  ASSERT_TRUE(backend.ok()) << backend.status();
+  const Net net = Net::Create(PresetNet("lenet", {1, 28, 28}, 10).value()).value();
+  for (const EngineKind kind : {EngineKind::kAuto, EngineKind::kLayered}) {
+    EXPECT_TRUE((*backend)->CheckEngine(kind, net, Precision::kFp32).ok());
+  }
+  const absl::Status refused = (*backend)->CheckEngine(EngineKind::kFused, net, Precision::kFp32);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Message(refused), HasSubstr("engine = fused"));
+  const std::vector<int> devices = {0};
+  const std::unique_ptr<RankGroup> group = (*backend)->NewGroup(devices).value();
+  const EngineOptions options = {
+      .net = &net, .dataset = SyntheticDataset(20, 10), .batch_size = 2, .engine = EngineKind::kFused};
+  EXPECT_EQ(group->NewEngine(0, options).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(PluginTest, ARelativeFolderIsNotLookedForInTheSystemsFolders) {

@@ -69,6 +69,13 @@ TEST(PlanTrainingTest, TheWholeSetAsOneBatch) {
   EXPECT_EQ(plan->dropped_per_epoch, 0);
 }
 
+TEST(DefaultLearningRateTest, IsTheDocumentedNumber) {
+  EXPECT_EQ(DefaultLearningRate(Spec().optimizer, 64), 0.07);
+  EXPECT_EQ(DefaultLearningRate({.momentum = 0.95}, 64), 0.035);
+  EXPECT_EQ(DefaultLearningRate({.momentum = 0.99}, 64), 0.007);
+  EXPECT_EQ(DefaultLearningRate({.momentum = 0.5}, 64), 0.3);
+}
+
 TEST(DefaultLearningRateTest, FollowsTheRule) {
   const OptimizerSpec nesterov = Spec().optimizer;
   EXPECT_NEAR(DefaultLearningRate(nesterov, 64), 0.07, 1e-6);
@@ -137,6 +144,7 @@ std::vector<BadSpec> BadSpecs() {
       {"learning_rate = -0.1: must be in [1e-37, 1e+06]", [](TrainSpec* s) { s->learning_rate = -0.1; }},
       {"clip_norm = nan: must be finite", [](TrainSpec* s) { s->clip_norm = NAN; }},
       {"clip_norm = -1: must be finite", [](TrainSpec* s) { s->clip_norm = -1; }},
+      {"learning_rate = 1000000.1: must be in [1e-37, 1e+06]", [](TrainSpec* s) { s->learning_rate = 1000000.1; }},
       {"clip_norm = inf: must be finite", [](TrainSpec* s) { s->clip_norm = INFINITY; }},
       {"evaluate_every_epochs = -1: must be at least 0", [](TrainSpec* s) { s->evaluate_every_epochs = -1; }},
       {"checkpoints.every_epochs = -1: must be at least 0", [](TrainSpec* s) { s->checkpoints.every_epochs = -1; }},

@@ -1,0 +1,102 @@
+// The whole training step of the "lenet" preset on 28x28 images of one channel in two kernels: one takes images through
+// the network and back, an image or two a block, with all weights and values in shared memory; one turns what it
+// leaves into the gradient. For GPUs whose blocks get that much (Hopper and later).
+#ifndef LENET_TRAINER_BACKEND_CUDA_FUSED_LENET_H_
+#define LENET_TRAINER_BACKEND_CUDA_FUSED_LENET_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "trainer/backend/cuda/kernels.h"
+
+namespace lenet::cuda::fused {
+
+inline constexpr int kSide = 28;
+inline constexpr int kPixels = kSide * kSide;
+inline constexpr int kMaps1 = 6;  // of the first convolution; its 24x24 sums become 12x12
+inline constexpr int kSide1 = 12;
+inline constexpr int kMaps2 = 16;  // of the second; its 8x8 sums become 4x4
+inline constexpr int kSide2 = 4;
+inline constexpr int kTaps = 25;  // 5x5 windows
+inline constexpr int kFeatures0 = kMaps2 * kSide2 * kSide2;
+inline constexpr int kFeatures1 = 120;
+inline constexpr int kFeatures2 = 84;
+inline constexpr int kMaxClasses = 64;
+
+// What a block leaves of the convolutions' gradients: [conv2.weight, conv1.weight, conv2.bias, conv1.bias].
+inline constexpr int kWeights2 = kMaps2 * kMaps1 * kTaps;
+inline constexpr int kWeights1 = kMaps1 * kTaps;
+inline constexpr int kConvPartials = kWeights2 + kWeights1 + kMaps2 + kMaps1;
+
+// Rows of what the linear layers' gradients are made from, an image a row: their inputs [kFeatures0, kFeatures1,
+// kFeatures2], and the gradients of their sums [kFeatures1, kFeatures2, classes and zeros up to kMaxClasses].
+inline constexpr int kInputRow = kFeatures0 + kFeatures1 + kFeatures2;
+inline constexpr int kGradientRow = kFeatures1 + kFeatures2 + kMaxClasses;
+
+// Places of the parameters in a flat buffer. The linear layers' follow each other without other parameters between.
+struct Offsets {
+  int conv1_weight, conv1_bias, conv2_weight, conv2_bias;
+  int fc1_weight, fc1_bias, fc2_weight, fc2_bias, fc3_weight, fc3_bias;
+  int end;
+};
+
+// Where images come from: of the first that is not null the batch's, else begin, begin + 1, …
+struct Source {
+  const Chunk* chunk = nullptr;       // of the chunk's next step
+  const uint32_t* indices = nullptr;  // [batch]
+  int64_t begin = 0;
+};
+
+struct PassArguments {
+  ImageSet set;
+  Source source;
+  int batch = 0;
+  int classes = 0;
+  const float* parameters = nullptr;  // flat
+  Offsets offsets;
+  float scale = 0;                 // of the gradients: 1 / images in the global batch
+  float* losses = nullptr;         // [batch]
+  uint8_t* correct = nullptr;      // [batch], see LaunchSoftmaxLoss; or null
+  float* logits = nullptr;         // [batch, classes], or null
+  float* inputs = nullptr;         // [batch, kInputRow]
+  float* gradients = nullptr;      // [batch, kGradientRow]
+  float* conv_partials = nullptr;  // [blocks, kConvPartials]; null: only forward, and so the two above
+};
+
+struct PassShape {
+  int images_at_once = 1;  // of a block
+  int blocks = 0;
+};
+// shared_bytes: what the device gives a block.
+PassShape ShapeOfPass(const Offsets& offsets, int batch, int multiprocessors, int shared_bytes);
+int LeastSharedBytes(const Offsets& offsets);
+// Before the first launch on a device.
+cudaError_t PreparePass(const Offsets& offsets, int shared_bytes);
+cudaError_t LaunchPass(const PassArguments& arguments, const PassShape& shape, cudaStream_t stream);
+
+struct GradientArguments {
+  const float* inputs = nullptr;
+  const float* gradients = nullptr;
+  const float* conv_partials = nullptr;
+  const float* losses = nullptr;
+  int batch = 0;
+  int blocks = 0;  // of the pass
+  int classes = 0;
+  Offsets offsets;
+  float* gradient = nullptr;        // flat
+  double* norm_partials = nullptr;  // [GradientBlocks(classes)] whose sum is the square of its 2-norm; or null
+  Chunk* chunk = nullptr;           // counted up to the next step; or null
+  float* step_losses = nullptr;     // of the chunk, the mean over `losses` for this step
+  // Of GradientPartials(batch, classes) floats, and of GradientBlocks(classes) zeros, which are zeros again in the end.
+  float* partials = nullptr;
+  uint32_t* arrivals = nullptr;
+};
+
+int GradientBlocks(int classes);
+int64_t GradientPartials(int batch, int classes);
+cudaError_t LaunchGradient(const GradientArguments& arguments, cudaStream_t stream);
+
+}  // namespace lenet::cuda::fused
+
+#endif  // LENET_TRAINER_BACKEND_CUDA_FUSED_LENET_H_
