@@ -42,7 +42,9 @@ __device__ double BlockSum(double x) {
 }
 
 // Blocks that share a tile of a linear layer: enough to keep the device busy, while a warp still has some images.
-__host__ __device__ constexpr int Slices(int batch) { return batch <= 256 ? 1 : batch <= 1024 ? 2 : 4; }
+__host__ __device__ constexpr int Slices(int batch) {
+  return batch <= 256 ? 1 : batch <= 1024 ? 2 : batch <= 2048 ? 4 : 8;
+}
 // A tile's sums, and those of its biases behind it.
 constexpr int kSlice = kTile + kTileOutputs;
 

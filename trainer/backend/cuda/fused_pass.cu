@@ -57,7 +57,7 @@ constexpr int ScratchFloats() {
 
 template <int kImages>
 struct Shared {
-  float conv1[8 * kTaps];  // [tap][map 0, 1, 2, -, 3, 4, 5, -]
+  float conv1[8 * kTaps];  // [tap][map, 6 of 8]
   float conv1_bias[8];
   float conv2[kWeights2];  // [in map][tap][out map]
   float conv2_bias[kMaps2];
@@ -105,6 +105,7 @@ struct Pass {
 
   // Of the images to come.
   static constexpr int kQuads = kPixels / 4;
+  const uint32_t* indices;  // [batch]; null: they follow each other
   uint32_t next_index = 0;
   uchar4 pixels;
   uint8_t label = 0;
@@ -120,8 +121,7 @@ struct Pass {
   __device__ void CopyConvWeights() {
     const auto copy = [this](float* to, int from) { __pipeline_memcpy_async(to, a.parameters + from, sizeof(float)); };
     if (thread < kWeights1) {
-      const int map = thread / kTaps;
-      copy(&s.conv1[thread % kTaps * 8 + map + map / 3], a.offsets.conv1_weight + thread);
+      copy(&s.conv1[thread % kTaps * 8 + thread / kTaps], a.offsets.conv1_weight + thread);
     } else if (thread < kWeights1 + kMaps1) {
       copy(&s.conv1_bias[thread - kWeights1], a.offsets.conv1_bias + thread - kWeights1);
     } else if (thread < kWeights1 + kMaps1 + kMaps2) {
@@ -156,11 +156,7 @@ struct Pass {
     static_assert(kImages * kQuads <= kThreads);
     const int b = first + thread / kQuads;
     if (thread >= kImages * kQuads || b >= a.batch) return 0;
-    if (a.source.chunk != nullptr) {
-      const uint32_t* indices = reinterpret_cast<const uint32_t*>(a.source.chunk + 1);
-      return indices[int64_t{a.source.chunk->next_step} * a.batch + b];
-    }
-    return a.source.indices != nullptr ? a.source.indices[b] : static_cast<uint32_t>(a.source.begin + b);
+    return indices != nullptr ? indices[b] : static_cast<uint32_t>(a.source.begin + b);
   }
 
   // Starts to load this thread's four pixels of images first, first + 1, …, and the label; zeros beyond the batch. Its
@@ -195,51 +191,44 @@ struct Pass {
     return best;
   }
 
-  // A thread: a 2x2 window of sums, in three maps or in all six.
+  // A thread: a 2x2 window of sums in two maps.
   __device__ void Conv1() {
     constexpr int kArea = kSide1 * kSide1;
-    constexpr int kTriples = kImages;  // of maps
-    constexpr int kShares = 2 / kTriples;
-    static_assert(kImages * kShares * kArea <= kThreads);
-    if (thread >= kImages * kShares * kArea) return;
-    const int g = thread / (kShares * kArea);
-    const int first = thread / kArea % kShares;  // triple
-    const int at = thread % kArea;
-    const float* from = s.image[g].x + at / kSide1 * 2 * kSide + at % kSide1 * 2;
-    float patch[6][6];
+    constexpr int kPairs = kMaps1 / 2;
+#pragma unroll 1
+    for (int i = thread; i < kImages * kPairs * kArea; i += kThreads) {
+      const int g = i / (kPairs * kArea);
+      const int map = i / kArea % kPairs * 2;
+      const int at = i % kArea;
+      const float* from = s.image[g].x + at / kSide1 * 2 * kSide + at % kSide1 * 2;
+      float patch[6][6];
 #pragma unroll
-    for (int y = 0; y < 6; ++y) {
+      for (int y = 0; y < 6; ++y) {
 #pragma unroll
-      for (int x = 0; x < 6; x += 2) {
-        const float2 v = Load2(from + y * kSide + x);
-        patch[y][x] = v.x;
-        patch[y][x + 1] = v.y;
+        for (int x = 0; x < 6; x += 2) {
+          const float2 v = Load2(from + y * kSide + x);
+          patch[y][x] = v.x;
+          patch[y][x + 1] = v.y;
+        }
       }
-    }
-    float sums[kTriples][3][4] = {};
+      float sums[2][4] = {};
 #pragma unroll
-    for (int tap = 0; tap < kTaps; ++tap) {
-#pragma unroll
-      for (int t = 0; t < kTriples; ++t) {
-        const float4 w = Load4(s.conv1 + tap * 8 + 4 * (first + t));
+      for (int tap = 0; tap < kTaps; ++tap) {
+        const float2 w = Load2(s.conv1 + tap * 8 + map);
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
           const float x = patch[tap / 5 + k / 2][tap % 5 + k % 2];
-          sums[t][0][k] += w.x * x;
-          sums[t][1][k] += w.y * x;
-          sums[t][2][k] += w.z * x;
+          sums[0][k] += w.x * x;
+          sums[1][k] += w.y * x;
         }
       }
-    }
 #pragma unroll
-    for (int t = 0; t < kTriples; ++t) {
-#pragma unroll
-      for (int m = 0; m < 3; ++m) {
-        const int map = 3 * (first + t) + m;
+      for (int m = 0; m < 2; ++m) {
         int winner;
-        const float best = Maximum(sums[t][m], &winner) + s.conv1_bias[map];
-        s.image[g].pool1[map * kArea + at] = Relu(best);
-        s.image[g].winner1[map * kArea + at] = static_cast<uint8_t>(winner);
+        const float best = Maximum(sums[m], &winner) + s.conv1_bias[map + m];
+        const int to = (map + m) * kArea + at;
+        s.image[g].pool1[to] = Relu(best);
+        s.image[g].winner1[to] = static_cast<uint8_t>(winner);
       }
     }
   }
@@ -657,31 +646,42 @@ struct Pass {
     if (thread < kImages * kFeatures0 && thread % 16 == 0) of_bias2[thread / 16] = bias2;
     __syncthreads();
     float* const out = a.conv_partials + int64_t{blockIdx.x} * kConvPartials;
-    StoreSums<4>(of_weights2, kWeights2, out);
-    StoreSums<kWarps>(of_weights1, kWeights1, out + kWeights2);
-    StoreSums<kImages>(of_bias2, kMaps2, out + kWeights2 + kWeights1);
-    StoreSums<kImages * 8>(of_bias1, kMaps1, out + kWeights2 + kWeights1 + kMaps2);
+    StoreSums<4, kWeights2>(thread, of_weights2, out);
+    StoreSums<kWarps, kWeights1>(thread, of_weights1, out + kWeights2);
+    // Others than have just stored those.
+    constexpr int kFirst = 256;
+    StoreSums<kImages, kMaps2>(thread - kFirst, of_bias2, out + kWeights2 + kWeights1);
+    StoreSums<kImages * 8, kMaps1>(thread - kFirst - kWarp, of_bias1, out + kWeights2 + kWeights1 + kMaps2);
   }
 
-  // out[i] = the sum over rows of from[row * count + i].
-  template <int kRows>
-  __device__ void StoreSums(const float* from, int count, float* out) const {
-#pragma unroll 1
-    for (int i = thread; i < count; i += kThreads) {
+  // out[i] = the sum over rows of from[row * kCount + i], by the threads from 0 on.
+  template <int kRows, int kCount>
+  __device__ static void StoreSums(int thread, const float* from, float* out) {
+#pragma unroll
+    for (int i = thread; i < kCount; i += kThreads) {
+      if (i < 0) break;
       float sum = 0;
 #pragma unroll
-      for (int row = 0; row < kRows; ++row) sum += from[row * count + i];
+      for (int row = 0; row < kRows; ++row) sum += from[row * kCount + i];
       out[i] = sum;
     }
   }
 };
 
+__device__ const uint32_t* BatchIndices(const PassArguments& a) {
+  const Chunk* const chunk = a.source.chunk;
+  if (chunk == nullptr) return a.source.indices;
+  return reinterpret_cast<const uint32_t*>(chunk + 1) + int64_t{chunk->next_step} * a.batch;
+}
+
 template <int kImages, bool kBackward>
 __global__ void __launch_bounds__(kThreads, 1) PassKernel(const __grid_constant__ PassArguments arguments) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900  // before, blocks get too little shared memory
   extern __shared__ __align__(16) unsigned char memory[];
   auto& shared = *reinterpret_cast<Shared<kImages>*>(memory);
   float* const linear = reinterpret_cast<float*>(memory + sizeof(Shared<kImages>));
   Pass<kImages> pass{shared, linear, arguments};
+  pass.indices = BatchIndices(arguments);
   const Offsets& at = arguments.offsets;
   const auto parameter = [&](int offset) { return linear + (offset - at.fc1_weight); };
   const int classes = arguments.classes;
@@ -729,6 +729,7 @@ __global__ void __launch_bounds__(kThreads, 1) PassKernel(const __grid_constant_
     }
   }
   if constexpr (kBackward) pass.StorePartials();
+#endif
 }
 
 template <int kImages>
