@@ -96,7 +96,7 @@ void SpecFlags::AddTo(CLI::App* command) {
                          where);
   AddEnum<v1::Engine>(command, "--engine", &engine_,
                       {{"auto", v1::ENGINE_UNSPECIFIED}, {"layered", v1::ENGINE_LAYERED}, {"fused", v1::ENGINE_FUSED}},
-                      "Default auto: fused where that serves the job", where);
+                      "Default auto: fused on one rank where that serves the job", where);
 
   AddOptimizer(command);
   AddSchedule(command);

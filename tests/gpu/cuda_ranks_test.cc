@@ -27,7 +27,7 @@ using ::testing::HasSubstr;
 constexpr int kBatch = 64;
 constexpr int kChunk = 100;
 
-class CudaRanksTest : public ::testing::Test {
+class CudaRanksTest : public ::testing::TestWithParam<EngineKind> {
  protected:
   void SetUp() override {
     LENET_USE_BACKEND(backend_, "cuda");
@@ -40,6 +40,8 @@ class CudaRanksTest : public ::testing::Test {
     net_ = std::make_unique<Net>(*std::move(net));
     parameters_.resize(net_->flat_size());
     Initialize(*net_, {}, /*seed=*/4, parameters_);
+    const absl::Status served = backend_->CheckEngine(GetParam(), *net_, Precision::kFp32);
+    if (!served.ok()) GTEST_SKIP() << served;
   }
 
   absl::StatusOr<std::unique_ptr<Engine>> WarmEngine(RankGroup* group, int rank) {
@@ -47,7 +49,8 @@ class CudaRanksTest : public ::testing::Test {
                            group->NewEngine(rank, {.net = net_.get(),
                                                    .dataset = dataset_,
                                                    .batch_size = kBatch,
-                                                   .optimizer = {.momentum = 0.9, .nesterov = true}}));
+                                                   .optimizer = {.momentum = 0.9, .nesterov = true},
+                                                   .engine = GetParam()}));
     LENET_RETURN_IF_ERROR(engine->WriteParameters(parameters_));
     LENET_RETURN_IF_ERROR(engine->Broadcast());
     LENET_RETURN_IF_ERROR(engine->WarmUp());
@@ -91,7 +94,7 @@ class CudaRanksTest : public ::testing::Test {
   std::vector<float> parameters_;
 };
 
-TEST_F(CudaRanksTest, TwentyJobsInARowGiveTheSameBitsInFlatMemory) {
+TEST_P(CudaRanksTest, TwentyJobsInARowGiveTheSameBitsInFlatMemory) {
   std::unique_ptr<RankGroup> group = NewGroup({0, 1});
   std::vector<std::vector<float>> first;
   int64_t free[2] = {};
@@ -114,7 +117,7 @@ TEST_F(CudaRanksTest, TwentyJobsInARowGiveTheSameBitsInFlatMemory) {
 }
 
 // The second rank's device is not rank 1's: ranks are not devices.
-TEST_F(CudaRanksTest, AnyOrderOfDevicesGivesTheSameBits) {
+TEST_P(CudaRanksTest, AnyOrderOfDevicesGivesTheSameBits) {
   std::vector<std::vector<float>> forward;
   std::vector<std::vector<float>> backward;
   ASSERT_TRUE(Train(NewGroup({0, 1}).get(), 1, &forward).ok());
@@ -122,7 +125,7 @@ TEST_F(CudaRanksTest, AnyOrderOfDevicesGivesTheSameBits) {
   EXPECT_EQ(forward[0], backward[0]);
 }
 
-TEST_F(CudaRanksTest, GroupsOnDifferentDevicesTrainBesideEachOther) {
+TEST_P(CudaRanksTest, GroupsOnDifferentDevicesTrainBesideEachOther) {
   std::vector<std::vector<float>> alone;
   ASSERT_TRUE(Train(NewGroup({0}).get(), 3, &alone).ok());
   std::vector<std::vector<float>> together[2];
@@ -133,7 +136,7 @@ TEST_F(CudaRanksTest, GroupsOnDifferentDevicesTrainBesideEachOther) {
   EXPECT_EQ(together[1][0], alone[0]);
 }
 
-TEST_F(CudaRanksTest, AnAbortAtAnyMomentEndsEveryRankAndTheNextGroupTrains) {
+TEST_P(CudaRanksTest, AnAbortAtAnyMomentEndsEveryRankAndTheNextGroupTrains) {
   std::vector<std::vector<float>> wanted;
   ASSERT_TRUE(Train(NewGroup({0, 1}).get(), 2, &wanted).ok());
   std::mt19937 random(1);
@@ -166,7 +169,7 @@ TEST_F(CudaRanksTest, AnAbortAtAnyMomentEndsEveryRankAndTheNextGroupTrains) {
 }
 
 // Rank 1 has no engine: rank 0 waits for it in its first collective, and in its warm-up.
-TEST_F(CudaRanksTest, AnAbortFreesARankThatWaitsForOneThatNeverCame) {
+TEST_P(CudaRanksTest, AnAbortFreesARankThatWaitsForOneThatNeverCame) {
   std::unique_ptr<RankGroup> group = NewGroup({0, 1});
   std::thread aborter([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
@@ -182,7 +185,7 @@ TEST_F(CudaRanksTest, AnAbortFreesARankThatWaitsForOneThatNeverCame) {
 }
 
 // One rank stops stepping in the middle, with much queued on the other.
-TEST_F(CudaRanksTest, AnAbortFreesARankWithAFullQueue) {
+TEST_P(CudaRanksTest, AnAbortFreesARankWithAFullQueue) {
   std::unique_ptr<RankGroup> group = NewGroup({0, 1});
   const auto start = std::chrono::steady_clock::now();
   const absl::Status status = RunRanks(2, [&](int rank) -> absl::Status {
@@ -197,6 +200,9 @@ TEST_F(CudaRanksTest, AnAbortFreesARankWithAFullQueue) {
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
 }
+
+INSTANTIATE_TEST_SUITE_P(Engines, CudaRanksTest, ::testing::Values(EngineKind::kLayered, EngineKind::kFused),
+                         [](const auto& info) { return info.param == EngineKind::kFused ? "fused" : "layered"; });
 
 }  // namespace
 }  // namespace lenet

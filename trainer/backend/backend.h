@@ -38,7 +38,7 @@ enum class Precision {
 };
 
 enum class EngineKind {
-  kAuto,     // fused where the backend can, else layered
+  kAuto,     // fused where the backend can and is known to gain by it, else layered
   kLayered,  // a kernel or more for each layer; every net
   kFused,    // a step in a few kernels made for one family of nets
 };

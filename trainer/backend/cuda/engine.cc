@@ -78,7 +78,9 @@ CudaEngine::CudaEngine(CudaRankGroup* group, RankContext* rank, const EngineOpti
 absl::Status CudaEngine::Init() {
   LENET_RETURN_IF_ERROR(rank_->dataset.Hold(place_, dataset_, stream()));
   bool fused = false;
-  if (engine_ == EngineKind::kFused || (engine_ == EngineKind::kAuto && rank_->tuning.fused)) {
+  // With several ranks it has to be asked for: it has not been measured there yet.
+  const bool by_itself = engine_ == EngineKind::kAuto && rank_->tuning.fused && rank_->communicator == nullptr;
+  if (engine_ == EngineKind::kFused || by_itself) {
     LENET_ASSIGN_OR_RETURN(const std::string why_not, FusedNetwork::WhyNot(place_, rank_->ordinal, net_, precision_));
     fused = why_not.empty();
     if (!fused && engine_ == EngineKind::kFused) return NotFused(why_not);
@@ -302,7 +304,7 @@ absl::Status CudaEngine::AllReduce() {
 absl::Status CudaEngine::Update() {
   UpdateArguments arguments = {
       .parameters = parameters(), .gradient = gradients_.get(), .state = state(), .count = flat_, .chunk = chunk()};
-  arguments.early = fused_ != nullptr;
+  arguments.early = fused_ != nullptr && rank_->communicator == nullptr;
   if (clip_norm_ > 0) {
     if (fused_norm()) {
       arguments.norm_blocks = fused_->norm_blocks();
