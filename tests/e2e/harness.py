@@ -1,8 +1,8 @@
 """What the end-to-end tests share: a daemon of their own, lenetctl, and small data sets.
 
 The programs come from the variables LENETD, LENETCTL and LENET_PLUGINS, which ctest sets; without the last one, lenetd
-looks for its plug-ins by itself. Nothing waits a fixed time: every wait ends with what it waits for, and fails after
-PATIENCE seconds.
+looks for its plug-ins by itself. LENET_BACKEND is what it trains on; without: the CPU. Nothing waits a fixed time:
+every wait ends with what it waits for, and fails after PATIENCE seconds.
 """
 import collections
 import json
@@ -77,7 +77,7 @@ def write_dataset(folder, files):
 
 
 class Daemon:
-    """lenetd on the CPU, on a free port."""
+    """lenetd on a free port."""
 
     def __init__(self, folder, data_dir, *arguments, listen="127.0.0.1:0", stderr=None):
         self.state_dir = folder / "state"
@@ -85,7 +85,7 @@ class Daemon:
         plugins = ["--plugin-dir", os.environ["LENET_PLUGINS"]] if "LENET_PLUGINS" in os.environ else []
         self.process = subprocess.Popen([
             program("LENETD"), "--listen", listen, "--port-file", port_file, "--data-dir", data_dir, "--state-dir",
-            self.state_dir, "--backend", "cpu", *plugins, *arguments], stderr=stderr)
+            self.state_dir, "--backend", os.environ.get("LENET_BACKEND", "cpu"), *plugins, *arguments], stderr=stderr)
         wait_until(lambda: port_file.exists() or self.process.poll() is not None, "the daemon serves")
         if self.process.poll() is not None:
             raise AssertionError(f"lenetd ended with code {self.process.returncode}")

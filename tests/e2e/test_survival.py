@@ -1,7 +1,7 @@
 """A daemon that is killed again and again: nothing acknowledged is lost, and training ends with the bits of a run that
 nobody disturbed.
 
-LENET_KILLS says how often it is killed, LENET_SEED when.
+LENET_KILLS says how often it is killed, LENET_SEED when, LENET_RANKS on how many ranks it trains.
 """
 import json
 import pathlib
@@ -15,7 +15,7 @@ from api_harness import ApiTestCase, Watcher, size
 from harness import PATIENCE
 
 KILLS = size("LENET_KILLS", 20)
-RANKS, BATCH, EPOCHS = 2, 16, 20
+RANKS, BATCH, EPOCHS = size("LENET_RANKS", 2), 16, 20
 STEPS_PER_EPOCH = 640 // (RANKS * BATCH)
 
 
