@@ -1,5 +1,5 @@
 // Trains the default job (or one changed by flags) for each data set, rank count and seed, and prints the test accuracy
-// of each run.
+// of each run, or with --target the time that each takes to reach one.
 
 #include <algorithm>
 #include <cstdio>
@@ -35,23 +35,33 @@ struct Options {
   std::string precision = "fp32";
   int epochs = 10;
   double require = 0;
+  std::optional<double> target;
+};
+
+struct Outcome {
+  double accuracy = 0;           // in percent; 0 for one that diverged
+  double images_per_second = 0;  // of its last epoch
+  double seconds = 0;            // of training, evaluations left out
 };
 
 class Quiet : public TrainObserver {
  public:
   void OnRunning(absl::string_view) override {}
   void OnSteps(int, int64_t, std::span<const float>) override {}
-  void OnEpoch(const EpochSummary& summary) override { images_per_second_ = summary.images_per_second; }
+  void OnEpoch(const EpochSummary& summary) override {
+    outcome_.images_per_second = summary.images_per_second;
+    outcome_.seconds += summary.seconds;
+  }
   void OnEvaluation(const Evaluation&) override {}
   void OnCheckpoint(const CheckpointSaved&) override {}
   void OnWarning(absl::string_view message) override {
     std::fprintf(stderr, "%.*s\n", static_cast<int>(message.size()), message.data());
   }
   void OnRanksStuck(const std::string& message) override { std::fprintf(stderr, "%s\n", message.c_str()); }
-  double images_per_second() const { return images_per_second_; }
+  const Outcome& outcome() const { return outcome_; }
 
  private:
-  double images_per_second_ = 0;
+  Outcome outcome_;
 };
 
 absl::StatusOr<std::shared_ptr<const Dataset>> LoadData(const std::string& data) {
@@ -68,9 +78,8 @@ absl::StatusOr<std::unique_ptr<RankGroup>> MakeGroup(Backend* backend, int ranks
   return backend->NewGroup(devices);
 }
 
-// In percent; 0 for a run that diverged.
-absl::StatusOr<double> Accuracy(const TrainSpec& spec, Backend* backend, std::shared_ptr<const Dataset> dataset,
-                                TrainPlan* plan, double* images_per_second) {
+absl::StatusOr<Outcome> TrainOnce(const TrainSpec& spec, Backend* backend, std::shared_ptr<const Dataset> dataset,
+                              TrainPlan* plan) {
   TrainJob job;
   LENET_ASSIGN_OR_RETURN(job.plan, PlanTraining(spec, spec.ranks, *dataset));
   *plan = job.plan;
@@ -79,10 +88,11 @@ absl::StatusOr<double> Accuracy(const TrainSpec& spec, Backend* backend, std::sh
   const StopRequest stop;
   Quiet observer;
   const TrainResult result = Train(job, group.get(), &stop, &observer);
-  *images_per_second = observer.images_per_second();
-  if (result.failure && absl::IsFailedPrecondition(result.failure->status)) return 0.0;
+  Outcome outcome = observer.outcome();
+  if (result.failure && absl::IsFailedPrecondition(result.failure->status)) return outcome;
   if (result.failure) return result.failure->status;
-  return 100 * result.evaluation->accuracy();
+  outcome.accuracy = 100 * result.evaluation->accuracy();
+  return outcome;
 }
 
 OptimizerSpec ParseOptimizer(const std::string& name) {
@@ -105,18 +115,24 @@ absl::StatusOr<double> RunSeeds(const Options& options, TrainSpec spec, Backend*
                                 const std::shared_ptr<const Dataset>& dataset) {
   double least = std::numeric_limits<double>::infinity();
   TrainPlan plan;
-  double images_per_second = 0;
+  Outcome outcome;
   std::string cells;
   for (const uint64_t seed : options.seeds) {
     spec.seed = seed;
-    LENET_ASSIGN_OR_RETURN(const double accuracy, Accuracy(spec, backend, dataset, &plan, &images_per_second));
-    least = std::min(least, accuracy);
+    LENET_ASSIGN_OR_RETURN(outcome, TrainOnce(spec, backend, dataset, &plan));
+    least = std::min(least, outcome.accuracy);
     char cell[16];
-    std::snprintf(cell, sizeof(cell), " %6.2f", accuracy);
+    if (!options.target) {
+      std::snprintf(cell, sizeof(cell), " %6.2f", outcome.accuracy);
+    } else if (outcome.accuracy >= *options.target) {
+      std::snprintf(cell, sizeof(cell), " %6.3f", outcome.seconds);
+    } else {
+      std::snprintf(cell, sizeof(cell), " %6s", "never");
+    }
     cells += cell;
   }
   std::printf("%-14s %5d %6d %7d %8.4f %9.2f %9.0f %s\n", spec.dataset.c_str(), spec.ranks, plan.batch_size,
-              plan.global_batch_size, plan.learning_rate, least, images_per_second, cells.c_str());
+              plan.global_batch_size, plan.learning_rate, least, outcome.images_per_second, cells.c_str());
   std::fflush(stdout);
   return least;
 }
@@ -131,8 +147,12 @@ absl::Status Run(const Options& options) {
   spec.optimizer = ParseOptimizer(options.optimizer);
   spec.schedule = ParseSchedule(options.schedule, options.warmup);
   spec.clip_norm = options.clip_norm;
-  std::printf("%zu x %s, %s, %d epochs, %s; test accuracy in percent\n", backend->devices().size(),
-              backend->devices().front().name.c_str(), options.net.c_str(), options.epochs, options.optimizer.c_str());
+  if (options.target) spec.target_accuracy = *options.target / 100;
+  const std::string what =
+      options.target ? absl::StrCat("seconds of training to ", *options.target, " %") : "test accuracy in percent";
+  std::printf("%zu x %s, %s, %d epochs, %s; by seed: %s\n", backend->devices().size(),
+              backend->devices().front().name.c_str(), options.net.c_str(), options.epochs, options.optimizer.c_str(),
+              what.c_str());
   std::printf("%-14s %5s %6s %7s %8s %9s %9s  seeds", "data", "ranks", "batch", "global", "lr", "least", "images/s");
   for (const uint64_t seed : options.seeds) std::printf(" %llu", static_cast<unsigned long long>(seed));
   std::printf("\n");
@@ -186,6 +206,7 @@ int main(int argc, char** argv) {
   app.add_option("--clip-norm", options.clip_norm, "0: off")->capture_default_str();
   app.add_option("--precision", options.precision)->check(CLI::IsMember({"fp32", "tf32"}))->capture_default_str();
   app.add_option("--epochs", options.epochs)->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--target", options.target, "percent: ends a run that reaches it, and prints how long it took");
   app.add_option("--require", options.require, "fail if a run is below this, in percent");
   CLI11_PARSE(app, argc, argv);
   const absl::Status status = lenet::Run(options);

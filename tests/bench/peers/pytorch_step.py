@@ -53,7 +53,11 @@ def replayed(step):
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step.run()
-    return graph.replay
+
+    def run():
+        step.graph = graph  # the step's tensors must live as long as the graph that reads them
+        graph.replay()
+    return run
 
 
 def microseconds(run, steps, repeats, synchronize):
