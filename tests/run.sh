@@ -50,7 +50,7 @@ run_ctest() {
   shift
   echo "== $preset: tests"
   # The list of skipped tests is long where there is no GPU; the reasons follow at the end.
-  ctest --test-dir "build/$preset" --output-on-failure --no-tests=error -j "$jobs" "$@" 2>&1 | tee "$log" |
+  ctest --test-dir "build/$preset" --output-on-failure --no-tests=error --timeout 900 -j "$jobs" "$@" 2>&1 | tee "$log" |
     sed '/^The following tests did not run:$/,/^$/d' || status=$?
   [ "$status" -eq 0 ] || failed=yes
   note "$preset" "$(grep -E '^[0-9]+% tests passed' "$log" || echo "no test ran"), $(count_skipped "$log") skipped, ${SECONDS} s since the start"
