@@ -48,7 +48,7 @@ missing_packages() {
 # What has to come from NVIDIA; without it the build leaves the CUDA plug-in out.
 report_cuda() {
   local absent=() toolkit=${CUDA_HOME:-/usr/local/cuda}
-  command -v nvcc >/dev/null || [ -x "$toolkit/bin/nvcc" ] || absent+=("CUDA Toolkit 12 or later (package cuda-toolkit-13-0)")
+  command -v nvcc >/dev/null || [ -x "$toolkit/bin/nvcc" ] || absent+=("CUDA Toolkit 12.5 or later (package cuda-toolkit-13-0)")
   find_header cudnn.h || absent+=("cuDNN 9 (package cudnn9-cuda-13)")
   find_header nccl.h || absent+=("NCCL 2.18 or later (packages libnccl2 libnccl-dev)")
   [ ${#absent[@]} -gt 0 ] || return 0

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs a command so that the CUDA plug-in finds this machine's CUDA 13, cuDNN 9 and NCCL 2: where the system's loader
+# Runs a command so that the CUDA plug-in finds this machine's CUDA, cuDNN 9 and NCCL 2: where the system's loader
 # looks, in the CUDA Toolkit's folder, or in Python's nvidia packages.
 #
 # Usage: with-cuda.sh COMMAND [ARGUMENT...]

@@ -79,7 +79,7 @@ absl::StatusOr<std::unique_ptr<RankGroup>> MakeGroup(Backend* backend, int ranks
 }
 
 absl::StatusOr<Outcome> TrainOnce(const TrainSpec& spec, Backend* backend, std::shared_ptr<const Dataset> dataset,
-                              TrainPlan* plan) {
+                                  TrainPlan* plan) {
   TrainJob job;
   LENET_ASSIGN_OR_RETURN(job.plan, PlanTraining(spec, spec.ranks, *dataset));
   *plan = job.plan;

@@ -28,7 +28,7 @@ for batch in ${batches//,/ }; do
   eager=$(column "$torch" eager "$batch")
   graph=$(column "$torch" graph "$batch")
   scan=$(column "$jax" scan "$batch")
-  best=$(printf '%s\n' "$eager" "$graph" "$scan" | grep . | sort -g | head -n 1)
+  best=$(printf '%s\n' "$eager" "$graph" "$scan" | { grep . || true; } | sort -g | head -n 1)
   printf '%6s %9s %9s %14s %14s %9s %7s\n' "$batch" "$auto" "$(column "$layered" 1 "$batch")" "$eager" "$graph" "$scan" \
-    "$(awk -v best="${best:-0}" -v auto="$auto" 'BEGIN {printf "%.1f", best / auto}')"
+    "$([ -z "$best" ] || awk -v best="$best" -v auto="$auto" 'BEGIN {printf "%.1f", best / auto}')"
 done

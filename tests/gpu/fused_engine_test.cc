@@ -45,6 +45,7 @@ class FusedEngineTest : public CudaEngineTest {
 
 TEST_F(FusedEngineTest, IsTakenWhereItServes) {
   std::unique_ptr<RankGroup> group = NewGroup(backend_);
+  EXPECT_EQ(NewEngine(group.get(), With(EngineKind::kAuto))->name(), "cuda-fused");
   EXPECT_EQ(NewEngine(group.get(), With(EngineKind::kFused))->name(), "cuda-fused");
   EXPECT_THAT(std::string(NewEngine(group.get(), With(EngineKind::kLayered))->name()), StartsWith("cuda-graph"));
 }

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "trainer/base/text.h"
@@ -27,10 +28,11 @@ void SetLogSink(LogSink sink) { Sink() = sink ? std::move(sink) : LogSink(LogToS
 LogSink GetLogSink() { return Sink(); }
 
 void Log(LogLevel level, absl::string_view message) {
+  const std::string line = Shown(message, kMaxLogBytes);
   try {
-    Sink()(level, Shown(message, kMaxLogBytes));
+    Sink()(level, line);
   } catch (...) {
-    LogToStderr(level, message);
+    LogToStderr(level, line);
   }
 }
 

@@ -94,7 +94,7 @@ absl::Status CheckContent(const TensorFile& file, const std::string& name) {
   const std::string checksum = ContentChecksum(file);
   if (expected->second == checksum) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(name, ": the content's checksum is ", checksum, ": must be ",
-                                          expected->second, ", as the metadata says"));
+                                          Shown(expected->second, kMaxNameBytes), ", as the metadata says"));
 }
 
 std::string ShapeText(const std::vector<int64_t>& shape) { return absl::StrCat("[", absl::StrJoin(shape, ","), "]"); }

@@ -55,8 +55,8 @@ def replayed(step):
         step.run()
 
     def run():
-        step.graph = graph  # the step's tensors must live as long as the graph that reads them
         graph.replay()
+    run.step = step  # its tensors must live as long as the graph that reads them
     return run
 
 

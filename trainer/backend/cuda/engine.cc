@@ -94,7 +94,6 @@ absl::Status CudaEngine::Init() {
   const int64_t chunk_bytes = static_cast<int64_t>(sizeof(Chunk) + sizeof(uint32_t) * kMaxChunkSteps * batch_);
   LENET_RETURN_IF_ERROR(chunk_.Allocate(place_, chunk_bytes));
   LENET_RETURN_IF_ERROR(step_losses_.Allocate(place_, kMaxChunkSteps));
-  LENET_RETURN_IF_ERROR(labels_.Allocate(place_, largest_batch));
   LENET_RETURN_IF_ERROR(losses_.Allocate(place_, largest_batch));
   LENET_RETURN_IF_ERROR(correct_.Allocate(place_, largest_batch));
   LENET_RETURN_IF_ERROR(staging_.Allocate(place_, std::max((1 + slots_) * flat_, int64_t{batch_} * classes)));
@@ -126,6 +125,7 @@ absl::Status CudaEngine::Init() {
 }
 
 absl::Status CudaEngine::InitLayers(int evaluation_batch) {
+  LENET_RETURN_IF_ERROR(labels_.Allocate(place_, std::max(batch_, evaluation_batch)));
   LENET_ASSIGN_OR_RETURN(train_, Network::Create(rank_, net_, batch_, precision_, parameters(), gradients_.get()));
   LENET_ASSIGN_OR_RETURN(evaluation_,
                          Network::Create(rank_, net_, evaluation_batch, precision_, parameters(), nullptr));

@@ -143,8 +143,8 @@ class CudaEngine : public Engine {
   DeviceArray<Reduction> reductions_;  // of the network's gradients, then of the step's loss
   int reduction_count_ = 0;
   int max_reduction_ = 0;
-  std::unique_ptr<FusedNetwork> fused_;  // or null, and then the next two
   DeviceArray<float> fused_logits_;      // [batch, classes]
+  std::unique_ptr<FusedNetwork> fused_;  // or null, and then the next two
   std::unique_ptr<Network> train_;
   std::unique_ptr<Network> evaluation_;
 

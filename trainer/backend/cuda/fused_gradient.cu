@@ -1,6 +1,7 @@
 // The gradient from what the pass over the batch left: products over the batch for the linear layers, sums over blocks
 // for the convolutions. Every sum has a fixed order: where several blocks share a tile, each with a slice of the batch,
 // the last one to arrive adds up their sums in the order of the slices.
+#include "trainer/backend/cuda/block_sum.cuh"
 #include "trainer/backend/cuda/fused_lenet.h"
 #include "trainer/backend/cuda/launch_early.cuh"
 
@@ -30,17 +31,6 @@ constexpr int kTiles2 = Tiles(kFeatures2, kFeatures1);
 
 __shared__ __align__(16) float memory[kWarps * kTile + kWarps * kTileOutputs];
 
-// The sum of x over the block, in thread 0. Ends with a barrier before, and begins with one.
-__device__ double BlockSum(double x) {
-  __shared__ double sums[kThreads];
-  sums[threadIdx.x] = x;
-  for (int half = kThreads / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
-  }
-  return sums[0];
-}
-
 // Blocks that share a tile of a linear layer: enough to keep the device busy, while a warp still has some images.
 __host__ __device__ constexpr int Slices(int batch) {
   return batch <= 256 ? 1 : batch <= 1024 ? 2 : batch <= 2048 ? 4 : 8;
@@ -68,7 +58,8 @@ __device__ bool IsLast(uint32_t* arrivals, int slices) {
   return last;
 }
 
-// Whether this block wrote the tile; then *square is that of what this thread wrote. A warp takes every 16th image; a
+// Whether this block wrote the tile; then *square is that of what this thread wrote. A warp takes every 16th image of
+// its slice; a
 // lane has 4 x 4 weights.
 __device__ bool LinearTile(const GradientArguments& a, const LinearLayer& layer, int tile, double* square) {
   const int slices = gridDim.y;
@@ -209,7 +200,7 @@ __global__ void __launch_bounds__(kThreads) GradientKernel(const __grid_constant
     StepLoss(a);
   }
   if (wrote && a.norm_partials != nullptr) {
-    square = BlockSum(square);
+    square = BlockSum<kThreads>(square);
     if (threadIdx.x == 0) a.norm_partials[blockIdx.x] = square;
   }
 }

@@ -1,6 +1,6 @@
-// The whole training step of the "lenet" preset on 28x28 images of one channel in two kernels: one takes images through
-// the network and back, an image or two a block, with all weights and values in shared memory; one turns what it
-// leaves into the gradient. For GPUs whose blocks get that much (Hopper and later).
+// A training step of the "lenet" preset on 28x28 images of one channel, up to the update, in two kernels: one takes
+// images through the network and back, an image or two a block, with all weights and values in shared memory; one turns
+// what it leaves into the gradient. For GPUs whose blocks get that much (Hopper and later).
 #ifndef LENET_TRAINER_BACKEND_CUDA_FUSED_LENET_H_
 #define LENET_TRAINER_BACKEND_CUDA_FUSED_LENET_H_
 

@@ -88,9 +88,6 @@ absl::StatusOr<std::unique_ptr<FusedNetwork>> FusedNetwork::Create(RankContext* 
   LENET_CUDA_RETURN_IF_ERROR(place,
                              cudaMemsetAsync(made->arrivals_.get(), 0, made->arrivals_.bytes(), rank->main.get()));
   LENET_CUDA_RETURN_IF_ERROR(place, fused::PreparePass(made->offsets_, made->shared_bytes_));
-  // Columns beyond the classes stay zero.
-  LENET_CUDA_RETURN_IF_ERROR(place,
-                             cudaMemsetAsync(made->gradients_.get(), 0, made->gradients_.bytes(), rank->main.get()));
   return made;
 }
 

@@ -68,6 +68,8 @@ struct Shared {
   // Followed by the linear layers' parameters as they lie in the flat buffer; after the last image, by partial sums.
 };
 
+static_assert(sizeof(Shared<1>) % 16 == 0 && sizeof(Shared<2>) % 16 == 0);  // for the bulk copy behind it
+
 template <int kImages>
 size_t SharedBytes(const Offsets& offsets) {
   return sizeof(Shared<kImages>) + sizeof(float) * static_cast<size_t>(offsets.end - offsets.fc1_weight);
@@ -687,6 +689,8 @@ __global__ void __launch_bounds__(kThreads, 1) PassKernel(const __grid_constant_
   const int classes = arguments.classes;
   const int stride = gridDim.x * kImages;
   int first = blockIdx.x * kImages;
+  // Before the wait: the update, which this may overlap, writes none of what these read, and has itself waited for all
+  // that did.
   pass.next_index = pass.ImageIndex(first);
   pass.FetchImages(first, stride);
   AwaitPrevious();

@@ -1,4 +1,5 @@
 // Gradient norm and optimiser updates over the flat buffers. Compiled without contraction, as trainer/optim is.
+#include "trainer/backend/cuda/block_sum.cuh"
 #include "trainer/backend/cuda/kernels.h"
 #include "trainer/backend/cuda/launch_early.cuh"
 
@@ -7,23 +8,13 @@ namespace {
 
 constexpr int kThreads = 256;
 
-__device__ double BlockSum(double x) {
-  __shared__ double sums[kThreads];
-  sums[threadIdx.x] = x;
-  for (int half = kThreads / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
-  }
-  return sums[0];  // thread 0's is complete
-}
-
 __global__ void SquaredNormKernel(const float* gradient, int64_t count, double* partials) {
   double sum = 0;
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += int64_t{gridDim.x} * kThreads) {
     const double g = gradient[i];
     sum += g * g;
   }
-  sum = BlockSum(sum);
+  sum = BlockSum<kThreads>(sum);
   if (threadIdx.x == 0) partials[blockIdx.x] = sum;
 }
 
@@ -32,7 +23,7 @@ __global__ void SquaredNormKernel(const float* gradient, int64_t count, double* 
 __device__ float GradientScale(const UpdateArguments& a) {
   if (a.norm_partials == nullptr) return 1;
   __shared__ float scale;
-  const double sum = BlockSum(threadIdx.x < a.norm_blocks ? a.norm_partials[threadIdx.x] : 0);
+  const double sum = BlockSum<kThreads>(threadIdx.x < a.norm_blocks ? a.norm_partials[threadIdx.x] : 0);
   if (threadIdx.x == 0) {
     const float norm = static_cast<float>(sqrt(sum));
     const float ratio = a.clip_norm / (norm + 1e-6f);
