@@ -33,7 +33,7 @@ class LineWriter {
   const std::shared_ptr<State> state_;  // the thread's, too
 };
 
-// From now on Log() writes lines of at least `level` to standard error, with time, level and thread.
+// From now on Log() writes lines of at least `level` to standard error, with time, level and thread. Once.
 void SetUpLogging(LogLevel level);
 
 // Before the process ends: waits for a moment until all lines are out.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -22,9 +23,13 @@ namespace {
 // How long FailQueuedJob, which keeps other jobs waiting, tries.
 constexpr std::chrono::seconds kFailPatience(1);
 
-// How many of a log's newest records tell how far each rank was; at most about half of the bytes.
+// How many of a log's newest records tell how far each rank was, and far more bytes than they take.
 constexpr uint64_t kTailRecords = 16;
-constexpr int64_t kTailBytes = 1 << 20;
+constexpr int64_t kTailBytes = int64_t{4} << 20;
+
+// How often SettleWaiting, which keeps others waiting, reads a job.
+constexpr int kReadTries = 5;
+constexpr std::chrono::milliseconds kReadInterval(100);
 
 v1::JobState EndState(TrainEnd end) {
   switch (end) {
@@ -274,6 +279,10 @@ absl::StatusOr<v1::Job> RecordWaiting(LiveJob* live, const v1::Job& job, v1::Job
 
 absl::StatusOr<v1::Job> SettleWaiting(LiveJob* live, const JobStore& store, const v1::Job& job) {
   absl::StatusOr<v1::Job> now = store.GetJob(live->id);
+  for (int tries = 1; !now.ok() && tries < kReadTries; ++tries) {
+    std::this_thread::sleep_for(kReadInterval);
+    now = store.GetJob(live->id);
+  }
   if (!now.ok()) now = job;
   bool pause = false;
   {

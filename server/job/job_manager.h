@@ -143,7 +143,7 @@ class JobManager {
   // The job of an equal request, if there is one.
   absl::StatusOr<std::optional<v1::Job>> FindRequest(const v1::StartRequest& request) const;
   absl::Status CheckServing() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Whether one more job of that client may wait.
+  // RESOURCE_EXHAUSTED if no more jobs may wait, or that client may have no more.
   absl::Status CheckLimits(absl::string_view client) const ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<v1::Job> CreateJob(const v1::StartRequest& request, absl::string_view client, Admitted admitted,
                                     const StartFile& start) ABSL_EXCLUSIVE_LOCKS_REQUIRED(admit_mutex_)

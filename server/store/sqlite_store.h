@@ -36,7 +36,7 @@ class SqliteStore : public JobStore {
  public:
   // Opens `folder`/lenetd.db, or makes it in a folder that is there. Only one process may have it open: UNAVAILABLE if
   // another has. FAILED_PRECONDITION: a database of a newer version, or another program's; DATA_LOSS: it is damaged, or
-  // missing where jobs were. Errors change nothing in the folder. What is too old by the system's clock is forgotten at
+  // missing where jobs were. Errors change nothing that is in the folder. What is too old by the system's clock is forgotten at
   // once. An empty `boot_id` is another one each time.
   //
   // A job that cannot be read is DATA_LOSS. If it has ended, lists go on without it, and it can be deleted.

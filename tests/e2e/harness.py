@@ -76,16 +76,20 @@ def write_dataset(folder, files):
         (folder / name).write_bytes(content)
 
 
+def backend_arguments():
+    plugins = ["--plugin-dir", os.environ["LENET_PLUGINS"]] if "LENET_PLUGINS" in os.environ else []
+    return ["--backend", os.environ.get("LENET_BACKEND", "cpu"), *plugins]
+
+
 class Daemon:
     """lenetd on a free port."""
 
     def __init__(self, folder, data_dir, *arguments, listen="127.0.0.1:0", stderr=None):
         self.state_dir = folder / "state"
         port_file = folder / f"port-{time.monotonic_ns()}"
-        plugins = ["--plugin-dir", os.environ["LENET_PLUGINS"]] if "LENET_PLUGINS" in os.environ else []
         self.process = subprocess.Popen([
             program("LENETD"), "--listen", listen, "--port-file", port_file, "--data-dir", data_dir, "--state-dir",
-            self.state_dir, "--backend", os.environ.get("LENET_BACKEND", "cpu"), *plugins, *arguments], stderr=stderr)
+            self.state_dir, *backend_arguments(), *arguments], stderr=stderr)
         wait_until(lambda: port_file.exists() or self.process.poll() is not None, "the daemon serves")
         if self.process.poll() is not None:
             raise AssertionError(f"lenetd ended with code {self.process.returncode}")

@@ -1,5 +1,4 @@
 """State folders that are copied, moved, shared or damaged while no daemon runs."""
-import os
 import pathlib
 import shutil
 import sqlite3
@@ -7,7 +6,7 @@ import subprocess
 import unittest
 from unittest import mock
 
-from harness import PATIENCE, Daemon, TestCase, program, records, wait_until
+from harness import PATIENCE, Daemon, TestCase, backend_arguments, program, records, wait_until
 
 LENETD_STATE = 6
 
@@ -79,8 +78,8 @@ class StateFolderTest(TestCase):
     def test_a_relative_folder_is_the_one_of_the_start(self):
         state = self.folder / "state"
         port_file = self.folder / "port"
-        arguments = ["--listen", "127.0.0.1:0", "--port-file", port_file, "--data-dir", self.data_dir, "--backend", "cpu",
-                     "--plugin-dir", os.environ["LENET_PLUGINS"], "--state-dir", "state"]
+        arguments = ["--listen", "127.0.0.1:0", "--port-file", port_file, "--data-dir", self.data_dir,
+                     *backend_arguments(), "--state-dir", "state"]
         process = subprocess.Popen([program("LENETD"), *arguments], cwd=self.folder)
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
@@ -92,8 +91,8 @@ class StateFolderTest(TestCase):
 
     def refused(self, folder):
         """The error of a daemon that does not start."""
-        done = subprocess.run([program("LENETD"), "--listen", "127.0.0.1:0", "--data-dir", self.data_dir, "--backend", "cpu",
-                               "--plugin-dir", os.environ["LENET_PLUGINS"], "--state-dir", folder / "state"],
+        done = subprocess.run([program("LENETD"), "--listen", "127.0.0.1:0", "--data-dir", self.data_dir,
+                               *backend_arguments(), "--state-dir", folder / "state"],
                               capture_output=True, text=True, timeout=PATIENCE)
         self.assertEqual(done.returncode, LENETD_STATE, done.stderr)
         self.assertIn(f"{folder}/state", done.stderr)

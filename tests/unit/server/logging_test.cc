@@ -56,6 +56,7 @@ TEST_F(LineWriterTest, ALineIsOutWhenTheCallReturns) {
   LineWriter writer(ends_[1]);
   for (int i = 0; i < 100; ++i) {
     writer.Write(Numbered(i));
+    ASSERT_TRUE(writer.Flush(Clock::now() + std::chrono::seconds(30)));  // at once, unless the processor is busy
     EXPECT_EQ(ReadSome(), Numbered(i));
   }
 }

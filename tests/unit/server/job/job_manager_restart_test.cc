@@ -307,6 +307,7 @@ class PauseWindowTest : public ::testing::Test {
     held_.Wait();
   }
   ~PauseWindowTest() override {
+    go_on_.Open();
     server_.reset();
     SetLogSink(nullptr);
   }

@@ -51,7 +51,7 @@ TEST(StreamHubTest, ANewStreamDoesNotWaitForTheInterval) {
 }
 
 TEST(StreamHubTest, AWakeBringsTheNextTickForwardOnceOrForAnIdleStreamAFewTimes) {
-  StreamHub hub(10, milliseconds(500));
+  StreamHub hub(10, milliseconds(3000));
   const auto stream = std::make_shared<CountingStream>();
   const auto wake_until = [&](int ticks) {
     ASSERT_TRUE(Eventually([&] {

@@ -16,6 +16,7 @@
 #include "server/store/sqlite_store.h"
 #include "tests/support/new_job.h"
 #include "tests/support/temp_folder.h"
+#include "trainer/base/file.h"
 
 namespace lenet {
 namespace {
@@ -142,18 +143,18 @@ TEST_F(SqliteDamageTest, ADamagedJobLosesRecordsLikeOthers) {
 TEST_F(SqliteDamageTest, AFileWhoseStructureIsDamagedIsRefusedUnchanged) {
   Make({"a", "b"});
   const fs::path path = folder_.path() / "lenetd.db";
-  const uintmax_t size = fs::file_size(path);
   {
     std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
     // The header of the table of jobs' first page.
     file.seekp(4096 + 3);
     file.write("\xff\xff\xff\xff", 4);
   }
+  const std::string before = ReadFile(path, 1 << 30).value();
   const absl::Status damaged = SqliteStore::Open(folder_.path()).status();
   EXPECT_EQ(damaged.code(), absl::StatusCode::kDataLoss) << damaged;
   EXPECT_THAT(Message(damaged), HasSubstr(path.string()));
   EXPECT_THAT(Message(damaged), Not(HasSubstr("\n")));
-  EXPECT_EQ(fs::file_size(path), size);
+  EXPECT_EQ(ReadFile(path, 1 << 30).value(), before);
 }
 
 TEST_F(SqliteDamageTest, AFileThatWasCutIsRefused) {
