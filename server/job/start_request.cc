@@ -30,10 +30,6 @@ constexpr size_t kMaxRequestIdBytes = 128;
 // Of a checkpoint's header.
 constexpr int64_t kMaxHeaderBytes = int64_t{1} << 20;
 constexpr size_t kMaxWeightsBytes = size_t{4} << 20;
-// Of a tensor's name in a message.
-constexpr size_t kMaxTensorName = 80;
-// Of tensors that LoadWeights leaves out.
-constexpr char kStatePrefix[] = "optimizer/";
 
 absl::Status CheckText(absl::string_view field, absl::string_view text, size_t max_bytes) {
   if (text.size() > max_bytes) {
@@ -156,7 +152,7 @@ absl::Status CheckWeights(const std::string& bytes, const Admitted& admitted) {
   LENET_ASSIGN_OR_RETURN(TensorFile file, ParseTensorFile(std::as_bytes(std::span(bytes)), "initial_weights"));
   const auto bad = [](const std::string& name, const auto&... what) {
     return absl::InvalidArgumentError(
-        absl::StrCat("initial_weights: tensor ", Shown(name, kMaxTensorName), ": ", what...));
+        absl::StrCat("initial_weights: tensor ", Shown(name, kMaxShownName), ": ", what...));
   };
   for (const WeightForm& form : admitted.weights) {
     const auto found = file.tensors.find(form.name);

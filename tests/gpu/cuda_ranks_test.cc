@@ -11,35 +11,23 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/gpu/cuda_driver.h"
-#include "tests/support/backend_under_test.h"
-#include "tests/support/rank_run.h"
+#include "tests/gpu/cuda_engine_fixture.h"
 #include "tests/support/rank_threads.h"
-#include "tests/support/synthetic_data.h"
 #include "trainer/base/status.h"
-#include "trainer/nn/init.h"
-#include "trainer/nn/net.h"
 
 namespace lenet {
 namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int kBatch = 64;
 constexpr int kChunk = 100;
 
-class CudaRanksTest : public ::testing::TestWithParam<EngineKind> {
+class CudaRanksTest : public CudaEngineTest, public ::testing::WithParamInterface<EngineKind> {
  protected:
   void SetUp() override {
-    LENET_USE_BACKEND(backend_, "cuda");
+    CudaEngineTest::SetUp();
+    if (backend_ == nullptr) return;
     if (backend_->devices().size() < 2) GTEST_SKIP() << "needs 2 GPUs, there is " << backend_->devices().size();
-    dataset_ = SyntheticDataset(/*train_count=*/1000, /*test_count=*/100);
-    absl::StatusOr<NetSpec> spec = PresetNet("lenet", {1, 28, 28}, 10);
-    ASSERT_TRUE(spec.ok()) << spec.status();
-    absl::StatusOr<Net> net = Net::Create(*std::move(spec));
-    ASSERT_TRUE(net.ok()) << net.status();
-    net_ = std::make_unique<Net>(*std::move(net));
-    parameters_.resize(net_->flat_size());
-    Initialize(*net_, {}, /*seed=*/4, parameters_);
     const absl::Status served = backend_->CheckEngine(GetParam(), *net_, Precision::kFp32);
     if (!served.ok()) GTEST_SKIP() << served;
   }
@@ -87,11 +75,6 @@ class CudaRanksTest : public ::testing::TestWithParam<EngineKind> {
     EXPECT_TRUE(group.ok()) << group.status();
     return group.ok() ? *std::move(group) : nullptr;
   }
-
-  Backend* backend_ = nullptr;
-  std::shared_ptr<const Dataset> dataset_;
-  std::unique_ptr<Net> net_;
-  std::vector<float> parameters_;
 };
 
 TEST_P(CudaRanksTest, TwentyJobsInARowGiveTheSameBitsInFlatMemory) {

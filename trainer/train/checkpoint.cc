@@ -21,9 +21,6 @@ static_assert(std::endian::native == std::endian::little, "the file's tensors ar
 
 constexpr char kChecksumKey[] = "weights_checksum";
 constexpr char kContentKey[] = "content_checksum";
-constexpr char kStatePrefix[] = "optimizer/";
-// Of a name or value in a message.
-constexpr size_t kMaxNameBytes = 80;
 
 // A tensor of the file and the flat buffer that it is a part of.
 struct Slot {
@@ -94,7 +91,7 @@ absl::Status CheckContent(const TensorFile& file, const std::string& name) {
   const std::string checksum = ContentChecksum(file);
   if (expected->second == checksum) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(name, ": the content's checksum is ", checksum, ": must be ",
-                                          Shown(expected->second, kMaxNameBytes), ", as the metadata says"));
+                                          Shown(expected->second, kMaxShownName), ", as the metadata says"));
 }
 
 std::string ShapeText(const std::vector<int64_t>& shape) { return absl::StrCat("[", absl::StrJoin(shape, ","), "]"); }
@@ -104,7 +101,7 @@ absl::StatusOr<int64_t> Counter(const TensorFile& file, const std::string& name,
   int64_t value = 0;
   if (found == file.metadata.end() || !absl::SimpleAtoi(found->second, &value) || value < 0) {
     return absl::DataLossError(absl::StrCat(name, ": metadata ", key, " = \"",
-                                            found == file.metadata.end() ? "" : Shown(found->second, kMaxNameBytes),
+                                            found == file.metadata.end() ? "" : Shown(found->second, kMaxShownName),
                                             "\": must be a count"));
   }
   return value;
@@ -137,7 +134,7 @@ absl::Status TakeTensors(const std::string& name, const Net& net, const Optimize
 
 absl::Status Surplus(const TensorFile& file, const std::string& name) {
   return absl::FailedPreconditionError(absl::StrCat(
-      name, ": tensor ", Shown(file.tensors.begin()->first, kMaxNameBytes), " belongs to another net or optimizer"));
+      name, ": tensor ", Shown(file.tensors.begin()->first, kMaxShownName), " belongs to another net or optimizer"));
 }
 
 absl::StatusOr<Checkpoint> TakeApart(TensorFile file, const std::string& name, const Net& net,
@@ -151,7 +148,7 @@ absl::StatusOr<Checkpoint> TakeApart(TensorFile file, const std::string& name, c
   const std::string checksum = Hex(WeightsChecksum(net, checkpoint.parameters));
   if (file.metadata[kChecksumKey] != checksum) {
     return absl::DataLossError(absl::StrCat(name, ": the weights' checksum is ", checksum, ": must be ",
-                                            Shown(file.metadata[kChecksumKey], kMaxNameBytes),
+                                            Shown(file.metadata[kChecksumKey], kMaxShownName),
                                             ", as the metadata says"));
   }
   checkpoint.metadata = std::move(file.metadata);

@@ -18,6 +18,11 @@
 
 namespace lenet {
 
+// What the names of the optimiser's tensors begin with.
+inline constexpr char kStatePrefix[] = "optimizer/";
+// Of a name or value from a file in a message.
+inline constexpr size_t kMaxShownName = 80;
+
 struct Checkpoint {
   int64_t step = 0;               // steps done; with the plan's steps_per_epoch it is also the sampler's position
   int64_t epoch = 0;              // epochs completed
