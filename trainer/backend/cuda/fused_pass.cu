@@ -108,6 +108,20 @@ struct Pass {
     return best;
   }
 
+  // What a 2x2 window of sums is made from; rows in shared memory are kPitch floats apart.
+  template <int kPitch>
+  __device__ __forceinline__ static void LoadPatch(const float* from, float (&patch)[6][6]) {
+#pragma unroll
+    for (int y = 0; y < 6; ++y) {
+#pragma unroll
+      for (int x = 0; x < 6; x += 2) {
+        const float2 v = Load2(from + y * kPitch + x);
+        patch[y][x] = v.x;
+        patch[y][x + 1] = v.y;
+      }
+    }
+  }
+
   // A thread: a 2x2 window of sums in two maps.
   __device__ void Conv1() {
     constexpr int kArea = kSide1 * kSide1;
@@ -119,15 +133,7 @@ struct Pass {
       const int at = i % kArea;
       const float* from = s.image[g].x + at / kSide1 * 2 * kSide + at % kSide1 * 2;
       float patch[6][6];
-#pragma unroll
-      for (int y = 0; y < 6; ++y) {
-#pragma unroll
-        for (int x = 0; x < 6; x += 2) {
-          const float2 v = Load2(from + y * kSide + x);
-          patch[y][x] = v.x;
-          patch[y][x + 1] = v.y;
-        }
-      }
+      LoadPatch<kSide>(from, patch);
       float sums[2][4] = {};
 #pragma unroll
       for (int tap = 0; tap < kTaps; ++tap) {
@@ -166,15 +172,7 @@ struct Pass {
       for (int map = split * kMaps; map < (split + 1) * kMaps; ++map) {
         const float* from = s.image[g].pool1 + (map * kSide1 + at / kSide2 * 2) * kSide1 + at % kSide2 * 2;
         float patch[6][6];
-#pragma unroll
-        for (int y = 0; y < 6; ++y) {
-#pragma unroll
-          for (int x = 0; x < 6; x += 2) {
-            const float2 v = Load2(from + y * kSide1 + x);
-            patch[y][x] = v.x;
-            patch[y][x + 1] = v.y;
-          }
-        }
+        LoadPatch<kSide1>(from, patch);
 #pragma unroll
         for (int tap = 0; tap < kTaps; ++tap) {
           const float4 w = Load4(s.conv2 + (map * kTaps + tap) * kMaps2 + first_map);
