@@ -73,7 +73,7 @@ void StreamHub::Wake() {
 
 void StreamHub::Run() {
   pthread_setname_np(pthread_self(), "streams");
-  auto next = std::chrono::steady_clock::now();
+  auto next = std::chrono::steady_clock::now() + interval_;
   for (;;) {
     Streams due;
     Streams woken;
@@ -84,6 +84,7 @@ void StreamHub::Run() {
       while (!stop_ && added_.empty() && !woken_ && !all) {
         if (streams_.empty()) {
           changed_.Wait(&mutex_);
+          next = std::chrono::steady_clock::now() + interval_;
         } else {
           all = !changed_.WaitUntil(&mutex_, next);
         }
@@ -109,7 +110,12 @@ void StreamHub::Run() {
       return wrote;
     };
     for (const std::shared_ptr<HubStream>& stream : due) {
-      stream->wakes_left_ = stream->idle_ ? kWakes : 1;
+      if (stream->idle_) {
+        stream->wakes_left_ = kWakes;
+      } else if (!stream->fresh_ || stream->wakes_left_ == 0) {
+        stream->wakes_left_ = 1;
+      }
+      stream->fresh_ = stream->idle_;
       stream->idle_ = !tick(stream.get());
     }
     for (const std::shared_ptr<HubStream>& stream : woken) {

@@ -28,14 +28,16 @@ class HubStream {
  private:
   friend class StreamHub;
   // Of the hub's thread.
-  bool idle_ = true;  // nothing to write since the last regular tick
+  bool idle_ = true;    // nothing to write since the last regular tick
+  bool fresh_ = false;  // idle at the last regular tick
   int wakes_left_ = 0;
 };
 
 // Ticks each stream once when it is added, and then every `interval`: writes are gathered, their number does not grow
 // with the rate of the records, and gRPC's threads stay free for other calls (a stream that writes again as soon as the
 // write before is done starves them). Between two such ticks Wake() brings the next one forward: once for a stream that
-// has much to write, kWakes times for one that was idle. Sleeps while there is no stream. Safe from any thread.
+// has much to write, kWakes times for one that was idle; what is left of these outlasts one regular tick, which may
+// fall into the middle of a job's start. Sleeps while there is no stream. Safe from any thread.
 class StreamHub {
  public:
   // A job's start has that many records before its first losses.
