@@ -62,7 +62,7 @@ for plugin in "$folder"/lib/lenet/liblenet_*.so; do
     strip --strip-unneeded "$folder/lib/lenet/$name"
   done < <(needs "$plugin")
 done
-for file in "$folder"/bin/* "$folder"/tests/* "$folder"/lib/lenet/liblenet_*.so; do
+for file in "$folder"/bin/* "$folder"/tests/* "$folder"/tests/paced/* "$folder"/lib/lenet/liblenet_*.so; do
   [ -f "$file" ] || continue
   rest=$(needs "$file")
   [ -z "$rest" ] || fail "$(basename "$file") would need, beside the bundle: $rest"
