@@ -9,8 +9,8 @@ bench_step=$1
 batches=${2:-8,64,512,4096}
 peers=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/peers
 
-ours=$("$bench_step" --backend cuda --batch "$batches" --steps 512 --chunk 64)
-layered=$(LENET_CUDA_TUNING=engine=layered "$bench_step" --backend cuda --batch "$batches" --steps 512 --chunk 64)
+ours=$("$bench_step" --backend cuda --batch "$batches" --steps 2048 --chunk 32)
+layered=$(LENET_CUDA_TUNING=engine=layered "$bench_step" --backend cuda --batch "$batches" --steps 2048 --chunk 32)
 torch=$(python3 "$peers/pytorch_step.py" --device cuda --batch "$batches") || torch=
 jax=$(python3 "$peers/jax_step.py" --batch "$batches") || jax=
 

@@ -50,7 +50,7 @@ TEST_F(FusedEngineTest, IsTakenWhereItServes) {
   EXPECT_THAT(std::string(NewEngine(group.get(), With(EngineKind::kLayered))->name()), StartsWith("cuda-graph"));
 }
 
-// Below, at and above the multiprocessors' number and its multiples.
+// Below, at and above the multiprocessors' number and its multiples, at which other kernels take over.
 TEST_F(FusedEngineTest, GradientAgreesAtEveryBatch) {
   dataset_ = SyntheticDataset(/*train_count=*/1100, /*test_count=*/10);
   for (const int batch : {1, 2, 7, 64, 100, 131, 132, 133, 256, 257, 264, 265, 777, 1000}) ExpectSameGradient(batch);
@@ -114,6 +114,21 @@ TEST_F(FusedEngineTest, EvaluationAgrees) {
     EXPECT_NEAR(static_cast<double>(fused.correct), static_cast<double>(layered.correct), 1);  // a tie may fall
     EXPECT_NEAR(fused.loss_sum, layered.loss_sum, 1e-5 * layered.loss_sum);
   }
+}
+
+// More images than one launch takes.
+TEST_F(FusedEngineTest, EvaluationOfALargeSplitAgrees) {
+  dataset_ = NoiseDataset({1, 28, 28}, 10, 40000, 10);
+  std::unique_ptr<RankGroup> group = NewGroup(backend_);
+  const absl::StatusOr<EvalResult> fused =
+      NewEngine(group.get(), With(EngineKind::kFused))->Evaluate(SplitKind::kTrain, 1, 40000);
+  const absl::StatusOr<EvalResult> layered =
+      NewEngine(group.get(), With(EngineKind::kLayered))->Evaluate(SplitKind::kTrain, 1, 40000);
+  ASSERT_TRUE(fused.ok() && layered.ok()) << fused.status() << layered.status();
+  EXPECT_EQ(fused->count, 39999);
+  EXPECT_EQ(layered->count, 39999);
+  EXPECT_NEAR(static_cast<double>(fused->correct), static_cast<double>(layered->correct), 4);  // ties may fall
+  EXPECT_NEAR(fused->loss_sum, layered->loss_sum, 1e-5 * layered->loss_sum);
 }
 
 TEST_F(FusedEngineTest, ANanReachesTheLoss) {

@@ -4,16 +4,22 @@
 
 namespace lenet::cuda {
 
-// Of a block of kThreads threads, a power of two, which all must call it. Thread 0's result alone is complete.
+// Of a block of kThreads threads, a multiple of 32 and at most 1024, which all must call it. The first warp gets it.
 template <int kThreads>
 __device__ double BlockSum(double x) {
-  __shared__ double sums[kThreads];
-  sums[threadIdx.x] = x;
-  for (int half = kThreads / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
-  }
-  return sums[0];
+  constexpr int kWarp = 32;
+  constexpr unsigned kAllLanes = ~0u;
+  __shared__ double sums[kThreads / kWarp];
+  __syncwarp();  // shuffles are slow in a warp whose threads do not run together
+#pragma unroll
+  for (int bit = kWarp / 2; bit > 0; bit /= 2) x += __shfl_xor_sync(kAllLanes, x, bit);
+  if (threadIdx.x % kWarp == 0) sums[threadIdx.x / kWarp] = x;
+  __syncthreads();
+  if (threadIdx.x >= kWarp) return 0;
+  x = threadIdx.x < kThreads / kWarp ? sums[threadIdx.x] : 0;
+#pragma unroll
+  for (int bit = kWarp / 2; bit > 0; bit /= 2) x += __shfl_xor_sync(kAllLanes, x, bit);
+  return x;
 }
 
 }  // namespace lenet::cuda

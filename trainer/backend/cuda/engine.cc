@@ -20,7 +20,7 @@ namespace {
 static_assert(kMaxSteps == Engine::kMaxChunkSteps);
 
 constexpr int kEvaluationBatch = 1024;
-constexpr int64_t kMaxFusedEvaluation = 1 << 16;            // images in one launch
+constexpr int64_t kMaxFusedEvaluation = 1 << 14;            // images in one launch
 constexpr int64_t kMaxEvaluationFloats = int64_t{1} << 26;  // in one tensor
 
 // A wait first yields, then sleeps: steps take tens of microseconds, chunks milliseconds.
@@ -114,7 +114,8 @@ absl::Status CudaEngine::Init() {
   LENET_CUDA_RETURN_IF_ERROR(place_, cudaMemsetAsync(gradients_.get(), 0, gradients_.bytes(), stream()));
 
   if (fused) {
-    LENET_ASSIGN_OR_RETURN(fused_, FusedNetwork::Create(rank_, net_, batch_, parameters(), gradients_.get()));
+    LENET_ASSIGN_OR_RETURN(fused_, FusedNetwork::Create(rank_, net_, batch_, evaluation_batch, parameters(),
+                                                         gradients_.get()));
     LENET_RETURN_IF_ERROR(fused_logits_.Allocate(place_, int64_t{batch_} * classes));
   } else {
     LENET_RETURN_IF_ERROR(InitLayers(evaluation_batch));

@@ -1,6 +1,6 @@
-// A training step of the "lenet" preset on 28x28 images of one channel, up to the update, in two kernels: one takes
-// images through the network and back, an image or two a block, with all weights and values in shared memory; one turns
-// what it leaves into the gradient. For GPUs whose blocks get that much (Hopper and later).
+// A training step of the "lenet" preset on 28x28 images of one channel, up to the update, in few kernels: a pass takes
+// images through the network and back, with all weights and values in shared memory; another turns what it leaves into
+// the gradient. For GPUs whose blocks get that much (Hopper and later).
 #ifndef LENET_TRAINER_BACKEND_CUDA_FUSED_LENET_H_
 #define LENET_TRAINER_BACKEND_CUDA_FUSED_LENET_H_
 
@@ -33,6 +33,7 @@ inline constexpr int kConvPartials = kWeights2 + kWeights1 + kMaps2 + kMaps1;
 // kFeatures2], and the gradients of their sums [kFeatures1, kFeatures2, classes and zeros up to kMaxClasses].
 inline constexpr int kInputRow = kFeatures0 + kFeatures1 + kFeatures2;
 inline constexpr int kGradientRow = kFeatures1 + kFeatures2 + kMaxClasses;
+inline constexpr int kBeyondRows = 64;  // floats behind the last, which may be read but do not count
 
 // Places of the parameters in a flat buffer. The linear layers' follow each other without other parameters between.
 struct Offsets {
@@ -48,36 +49,47 @@ struct Source {
   int64_t begin = 0;
 };
 
+// What each image of a batch gives.
+struct ResultArguments {
+  float* losses = nullptr;     // [batch]
+  uint8_t* correct = nullptr;  // [batch], see LaunchSoftmaxLoss; or null
+  float* logits = nullptr;     // [batch, classes], or null
+};
+
+// Of one image, what the convolutions give beside pool2; see ConvValues.
+inline constexpr int kConvValueBytes = 4704;
+
 struct PassArguments {
   ImageSet set;
   Source source;
   int batch = 0;
   int classes = 0;
+  bool backward = true;
   const float* parameters = nullptr;  // flat
   Offsets offsets;
-  float scale = 0;                 // of the gradients: 1 / images in the global batch
-  float* losses = nullptr;         // [batch]
-  uint8_t* correct = nullptr;      // [batch], see LaunchSoftmaxLoss; or null
-  float* logits = nullptr;         // [batch, classes], or null
-  float* inputs = nullptr;         // [batch, kInputRow]
+  float scale = 0;  // of the gradients: 1 / images in the global batch
+  ResultArguments results;
+  float* inputs = nullptr;  // [batch, kInputRow]; without `backward` large batches use it, for pool2
+  // With `backward`:
   float* gradients = nullptr;      // [batch, kGradientRow]
-  float* conv_partials = nullptr;  // [blocks, kConvPartials]; null: only forward, and so the two above
+  float* conv_partials = nullptr;  // [ConvPartialRows, kConvPartials]
+  // With `backward`, in large batches:
+  float* pool2_gradients = nullptr;      // [batch, kFeatures0]
+  unsigned char* conv_values = nullptr;  // [batch, kConvValueBytes]
 };
 
-struct PassShape {
-  int images_at_once = 1;  // of a block
-  int blocks = 0;
-};
-// shared_bytes: what the device gives a block.
-PassShape ShapeOfPass(const Offsets& offsets, int batch, int multiprocessors, int shared_bytes);
-int LeastSharedBytes(const Offsets& offsets);
+// Batches up to this take one image a block through the whole network in one kernel; larger ones take three kernels,
+// which share what they load among several images.
+bool IsLarge(int batch, int multiprocessors);
+int ConvPartialRows(int batch, int multiprocessors);
+int SharedBytes(const Offsets& offsets, int classes);  // that a block needs at most
 // Before the first launch on a device.
-cudaError_t PreparePass(const Offsets& offsets, int shared_bytes);
-cudaError_t LaunchPass(const PassArguments& arguments, const PassShape& shape, cudaStream_t stream);
+cudaError_t PreparePass(const Offsets& offsets, int classes);
+cudaError_t LaunchPass(const PassArguments& arguments, int multiprocessors, cudaStream_t stream);
 
 struct GradientArguments {
-  const float* inputs = nullptr;
-  const float* gradients = nullptr;
+  const float* inputs = nullptr;     // [batch, kInputRow], with kBeyondRows behind
+  const float* gradients = nullptr;  // [batch, kGradientRow]
   const float* conv_partials = nullptr;
   const float* losses = nullptr;
   int batch = 0;
@@ -85,16 +97,19 @@ struct GradientArguments {
   int classes = 0;
   Offsets offsets;
   float* gradient = nullptr;        // flat
-  double* norm_partials = nullptr;  // [GradientBlocks(classes)] whose sum is the square of its 2-norm; or null
+  double* norm_partials = nullptr;  // [GradientBlocks(batch, classes)] whose sum is the square of its 2-norm; or null
   Chunk* chunk = nullptr;           // counted up to the next step; or null
   float* step_losses = nullptr;     // of the chunk, the mean over `losses` for this step
-  // Of GradientPartials(batch, classes) floats, and of GradientBlocks(classes) zeros, which are zeros again in the end.
+  // Of GradientPartials(batch, classes) floats, and of GradientBlocks(batch, classes) zeros, which are zeros again in
+  // the end.
   float* partials = nullptr;
   uint32_t* arrivals = nullptr;
+  int slices = 1;  // of the batch; LaunchGradient sets it
 };
 
-int GradientBlocks(int classes);
+int GradientBlocks(int batch, int classes);
 int64_t GradientPartials(int batch, int classes);
+cudaError_t PrepareGradient();  // before the first launch on a device
 cudaError_t LaunchGradient(const GradientArguments& arguments, cudaStream_t stream);
 
 }  // namespace lenet::cuda::fused

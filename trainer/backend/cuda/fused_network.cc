@@ -1,5 +1,6 @@
 #include "trainer/backend/cuda/fused_network.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -57,7 +58,7 @@ absl::StatusOr<std::string> FusedNetwork::WhyNot(const Place& place, int ordinal
   }
   if (precision != Precision::kFp32) return std::string("the precision is not fp32");
   LENET_ASSIGN_OR_RETURN(const int shared, Attribute(place, ordinal, cudaDevAttrMaxSharedMemoryPerBlockOptin));
-  const int needed = fused::LeastSharedBytes(OffsetsOf(net));
+  const int needed = fused::SharedBytes(OffsetsOf(net), net.spec().classes);
   if (shared < needed) {
     return absl::StrCat("device ", place.device, " gives a block ", shared, " bytes of shared memory, ", needed,
                         " are needed");
@@ -74,72 +75,84 @@ FusedNetwork::FusedNetwork(RankContext* rank, const Net& net, int batch, const f
       gradient_(gradient) {}
 
 absl::StatusOr<std::unique_ptr<FusedNetwork>> FusedNetwork::Create(RankContext* rank, const Net& net, int batch,
-                                                                   const float* parameters, float* gradient) {
+                                                                   int evaluation_batch, const float* parameters,
+                                                                   float* gradient) {
   std::unique_ptr<FusedNetwork> made(new FusedNetwork(rank, net, batch, parameters, gradient));
   const Place& place = rank->place;
   LENET_ASSIGN_OR_RETURN(made->multiprocessors_, Attribute(place, rank->ordinal, cudaDevAttrMultiProcessorCount));
-  LENET_ASSIGN_OR_RETURN(made->shared_bytes_, Attribute(place, rank->ordinal, cudaDevAttrMaxSharedMemoryPerBlockOptin));
-  LENET_RETURN_IF_ERROR(Annotate(made->inputs_.Allocate(place, int64_t{batch} * fused::kInputRow), "layers' inputs"));
+  const int64_t rows = std::max(batch, evaluation_batch);
   LENET_RETURN_IF_ERROR(
-      Annotate(made->gradients_.Allocate(place, int64_t{batch} * fused::kGradientRow), "layers' gradients"));
-  LENET_RETURN_IF_ERROR(made->conv_partials_.Allocate(place, int64_t{made->multiprocessors_} * fused::kConvPartials));
+      Annotate(made->inputs_.Allocate(place, rows * fused::kInputRow + fused::kBeyondRows), "layers' inputs"));
+  LENET_RETURN_IF_ERROR(
+      Annotate(made->gradients_.Allocate(place, int64_t{batch} * fused::kGradientRow + fused::kBeyondRows),
+               "layers' gradients"));
+  const int64_t partials = fused::ConvPartialRows(batch, made->multiprocessors_);
+  LENET_RETURN_IF_ERROR(made->conv_partials_.Allocate(place, partials * fused::kConvPartials));
+  if (fused::IsLarge(batch, made->multiprocessors_)) {
+    LENET_RETURN_IF_ERROR(made->pool2_gradients_.Allocate(place, int64_t{batch} * fused::kFeatures0));
+    LENET_RETURN_IF_ERROR(Annotate(made->conv_values_.Allocate(place, int64_t{batch} * fused::kConvValueBytes),
+                                   "the convolutions' values"));
+  }
   LENET_RETURN_IF_ERROR(made->gradient_partials_.Allocate(place, fused::GradientPartials(batch, made->classes_)));
   LENET_RETURN_IF_ERROR(made->arrivals_.Allocate(place, made->norm_blocks()));
-  LENET_CUDA_RETURN_IF_ERROR(place,
-                             cudaMemsetAsync(made->arrivals_.get(), 0, made->arrivals_.bytes(), rank->main.get()));
-  LENET_CUDA_RETURN_IF_ERROR(place, fused::PreparePass(made->offsets_, made->shared_bytes_));
+  const auto clear = [&](auto& array) { return cudaMemsetAsync(array.get(), 0, array.bytes(), rank->main.get()); };
+  LENET_CUDA_RETURN_IF_ERROR(place, clear(made->arrivals_));
+  LENET_CUDA_RETURN_IF_ERROR(place, clear(made->inputs_));  // for what is behind the last row
+  LENET_CUDA_RETURN_IF_ERROR(place, clear(made->gradients_));
+  LENET_CUDA_RETURN_IF_ERROR(place, fused::PreparePass(made->offsets_, made->classes_));
+  LENET_CUDA_RETURN_IF_ERROR(place, fused::PrepareGradient());
   return made;
 }
 
-fused::PassArguments FusedNetwork::Arguments(const ImageSet& set, const Results& results) const {
+fused::PassArguments FusedNetwork::Arguments(const ImageSet& set, const fused::ResultArguments& results) const {
   return {.set = set,
           .batch = batch_,
           .classes = classes_,
           .parameters = parameters_,
           .offsets = offsets_,
-          .losses = results.losses,
-          .correct = results.correct,
-          .logits = results.logits};
+          .results = results,
+          .inputs = inputs_.get()};
 }
 
-absl::Status FusedNetwork::ForwardBackward(const fused::Source& source, float scale, const Results& results) {
+absl::Status FusedNetwork::ForwardBackward(const fused::Source& source, float scale,
+                                           const fused::ResultArguments& results) {
   fused::PassArguments arguments = Arguments(rank_->dataset.train(), results);
   arguments.source = source;
   arguments.scale = scale;
-  arguments.inputs = inputs_.get();
   arguments.gradients = gradients_.get();
   arguments.conv_partials = conv_partials_.get();
-  const fused::PassShape shape = fused::ShapeOfPass(offsets_, batch_, multiprocessors_, shared_bytes_);
-  LENET_CUDA_RETURN_IF_ERROR(rank_->place, fused::LaunchPass(arguments, shape, rank_->main.get()));
+  arguments.pool2_gradients = pool2_gradients_.get();
+  arguments.conv_values = conv_values_.get();
+  LENET_CUDA_RETURN_IF_ERROR(rank_->place, fused::LaunchPass(arguments, multiprocessors_, rank_->main.get()));
   return absl::OkStatus();
 }
 
 absl::Status FusedNetwork::Gradient(const float* losses, Chunk* chunk, float* step_losses, double* norm_partials) {
-  const fused::GradientArguments arguments = {
-      .inputs = inputs_.get(),
-      .gradients = gradients_.get(),
-      .conv_partials = conv_partials_.get(),
-      .losses = losses,
-      .batch = batch_,
-      .blocks = fused::ShapeOfPass(offsets_, batch_, multiprocessors_, shared_bytes_).blocks,
-      .classes = classes_,
-      .offsets = offsets_,
-      .gradient = gradient_,
-      .norm_partials = norm_partials,
-      .chunk = chunk,
-      .step_losses = step_losses,
-      .partials = gradient_partials_.get(),
-      .arrivals = arrivals_.get()};
+  const fused::GradientArguments arguments = {.inputs = inputs_.get(),
+                                              .gradients = gradients_.get(),
+                                              .conv_partials = conv_partials_.get(),
+                                              .losses = losses,
+                                              .batch = batch_,
+                                              .blocks = fused::ConvPartialRows(batch_, multiprocessors_),
+                                              .classes = classes_,
+                                              .offsets = offsets_,
+                                              .gradient = gradient_,
+                                              .norm_partials = norm_partials,
+                                              .chunk = chunk,
+                                              .step_losses = step_losses,
+                                              .partials = gradient_partials_.get(),
+                                              .arrivals = arrivals_.get()};
   LENET_CUDA_RETURN_IF_ERROR(rank_->place, fused::LaunchGradient(arguments, rank_->main.get()));
   return absl::OkStatus();
 }
 
-absl::Status FusedNetwork::Forward(const ImageSet& set, int64_t begin, int count, const Results& results) {
+absl::Status FusedNetwork::Forward(const ImageSet& set, int64_t begin, int count,
+                                   const fused::ResultArguments& results) {
   fused::PassArguments arguments = Arguments(set, results);
   arguments.batch = count;
   arguments.source.begin = begin;
-  const fused::PassShape shape = fused::ShapeOfPass(offsets_, count, multiprocessors_, shared_bytes_);
-  LENET_CUDA_RETURN_IF_ERROR(rank_->place, fused::LaunchPass(arguments, shape, rank_->main.get()));
+  arguments.backward = false;
+  LENET_CUDA_RETURN_IF_ERROR(rank_->place, fused::LaunchPass(arguments, multiprocessors_, rank_->main.get()));
   return absl::OkStatus();
 }
 

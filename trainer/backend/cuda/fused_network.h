@@ -19,31 +19,26 @@ class FusedNetwork {
   // Why the kernels do not serve this net at this precision on the device; empty if they do. `ordinal` as CUDA counts.
   static absl::StatusOr<std::string> WhyNot(const Place& place, int ordinal, const Net& net, Precision precision);
 
-  // Of a net that they serve. parameters, gradient: flat, on the device. Queues on the main stream.
+  // Of a net that they serve. parameters, gradient: flat, on the device. Forward takes up to `evaluation_batch` images.
+  // Queues on the main stream.
   static absl::StatusOr<std::unique_ptr<FusedNetwork>> Create(RankContext* rank, const Net& net, int batch,
-                                                              const float* parameters, float* gradient);
-
-  // What a pass gives besides the gradient; device memory.
-  struct Results {
-    float* losses = nullptr;     // [images]
-    uint8_t* correct = nullptr;  // [images], or null
-    float* logits = nullptr;     // [images, classes], or null
-  };
+                                                              int evaluation_batch, const float* parameters,
+                                                              float* gradient);
 
   // All only queue on the main stream. The gradient is that of the losses' sum, times `scale`.
-  absl::Status ForwardBackward(const fused::Source& source, float scale, const Results& results);
+  absl::Status ForwardBackward(const fused::Source& source, float scale, const fused::ResultArguments& results);
   // The flat gradient from the last ForwardBackward. If `chunk` is not null it is counted up, and the step's mean loss
   // goes into `step_losses`. norm_partials: [norm_blocks()], see LaunchSgd, or null.
   absl::Status Gradient(const float* losses, Chunk* chunk, float* step_losses, double* norm_partials);
   // Images begin .. begin + count - 1 of the set.
-  absl::Status Forward(const ImageSet& set, int64_t begin, int count, const Results& results);
+  absl::Status Forward(const ImageSet& set, int64_t begin, int count, const fused::ResultArguments& results);
 
-  int norm_blocks() const { return fused::GradientBlocks(classes_); }
+  int norm_blocks() const { return fused::GradientBlocks(batch_, classes_); }
 
  private:
   FusedNetwork(RankContext* rank, const Net& net, int batch, const float* parameters, float* gradient);
 
-  fused::PassArguments Arguments(const ImageSet& set, const Results& results) const;
+  fused::PassArguments Arguments(const ImageSet& set, const fused::ResultArguments& results) const;
 
   RankContext* const rank_;
   const int batch_;
@@ -52,10 +47,12 @@ class FusedNetwork {
   const float* const parameters_;
   float* const gradient_;
   int multiprocessors_ = 0;
-  int shared_bytes_ = 0;
-  DeviceArray<float> inputs_;         // [batch, kInputRow]
-  DeviceArray<float> gradients_;      // [batch, kGradientRow]
-  DeviceArray<float> conv_partials_;  // [blocks of the pass, kConvPartials]
+  // See fused::PassArguments; the last two only for large batches.
+  DeviceArray<float> inputs_;
+  DeviceArray<float> gradients_;
+  DeviceArray<float> conv_partials_;
+  DeviceArray<float> pool2_gradients_;
+  DeviceArray<unsigned char> conv_values_;
   DeviceArray<float> gradient_partials_;
   DeviceArray<uint32_t> arrivals_;
 };

@@ -1,82 +1,54 @@
-// What a block of the fused pass holds in shared memory, and the small pieces that its steps share.
+// What the fused kernels hold of an image and of the convolutions' weights in shared memory, and the small pieces that
+// they have in common.
 #ifndef LENET_TRAINER_BACKEND_CUDA_FUSED_VALUES_CUH_
 #define LENET_TRAINER_BACKEND_CUDA_FUSED_VALUES_CUH_
 
 #include <cstddef>
 #include <cstdint>
-#include <cuda/barrier>
 
 #include "trainer/backend/cuda/fused_lenet.h"
 
 namespace lenet::cuda::fused {
 
-inline constexpr int kThreads = 512;
 inline constexpr int kWarp = 32;
-inline constexpr int kWarps = kThreads / kWarp;
 inline constexpr unsigned kAllLanes = ~0u;
 
-// The conv2 sums' gradient, [16][8][8]: map 2q lies in slot q and map 2q + 1 in slot q + 8, at a pitch that puts eight
-// slots in different banks.
-inline constexpr int kSumPitch = 68;
-__device__ constexpr int SumSlot(int map) { return (map / 2) + 8 * (map % 2); }
+__device__ __forceinline__ int Thread() { return static_cast<int>(threadIdx.x); }
+__device__ __forceinline__ int Lane() { return static_cast<int>(threadIdx.x % kWarp); }
+__device__ __forceinline__ int WarpIndex() { return static_cast<int>(threadIdx.x / kWarp); }
 
-// Threads that share a conv2 sum, each with some of the input maps.
-__host__ __device__ constexpr int MapSplits(int images) { return images == 1 ? 6 : 3; }
+inline constexpr int kArea1 = kSide1 * kSide1;
+inline constexpr int kArea2 = kSide2 * kSide2;
+// Distances, in floats, that put what a warp reads at once into different banks.
+inline constexpr int kMapPitch = kArea1 + 4;             // of a map of pool1
+inline constexpr int kWeightPitch = kMaps1 * kTaps + 6;  // of an output map of the second convolution
 
-// Values of one image; sizes are multiples of 4 floats, for aligned 16-byte accesses.
-struct ImageValues {
-  float x[kPixels];
-  float pool1[kMaps1 * kSide1 * kSide1];
-  float pool2[kFeatures0];
-  float hidden1[kFeatures1];
-  float hidden2[kFeatures2];
-  float logits[kMaxClasses];
-  float gradient1[kFeatures1];  // of hidden1's sums, and so on
-  float gradient2[kFeatures2];
-  float gradient3[kMaxClasses];
-  uint32_t label;
-  uint32_t unused[3];
-  uint8_t winner1[kMaps1 * kSide1 * kSide1];
+struct ConvWeights {
+  uint4 first[3][kWarp];  // see LoadConvWeights
+  float second[kMaps2 * kWeightPitch];
+  float first_bias[8];
+  float second_bias[kMaps2];
+};
+
+// Bytes as BF16 in pairs of neighbours: pixels 2i and 2i + 1, and 2i + 1 and 2i + 2.
+struct Pixels {
+  uint32_t even[kPixels / 2];
+  uint32_t odd[kPixels / 2];
+};
+
+// What the convolutions give beside pool2.
+struct alignas(16) ConvValues {
+  float pool1[kMaps1 * kMapPitch];      // on the way back its gradient, zero where the activation was off
+  uint8_t winner1[kMaps1 * kMapPitch];  // which sum of its window was the largest: 0 to 3
   uint8_t winner2[kFeatures0];
 };
-
-// Partial sums on the way forward, or over the linear layers' outputs on the way back, or gradients.
-struct Scratch {
-  float sums2[kMaps2 * kSumPitch];        // of the conv2 sums
-  float pool1[kMaps1 * kSide1 * kSide1];  // of pool1, zero where the activation was off
-};
-template <int kImages>
-constexpr int ScratchFloats() {
-  constexpr int kForward = kImages * MapSplits(kImages) * kMaps2 * kSide2 * kSide2 * 4;
-  constexpr int kBackward = kImages * 8 * kFeatures0;
-  static_assert(sizeof(Scratch) <= sizeof(float) * 8 * kFeatures0);
-  return kForward > kBackward ? kForward : kBackward;
-}
-
-template <int kImages>
-struct Shared {
-  float conv1[8 * kTaps];  // [tap][map, 6 of 8]
-  float conv1_bias[8];
-  float conv2[kWeights2];  // [in map][tap][out map]
-  float conv2_bias[kMaps2];
-  ImageValues image[kImages];
-  float scratch[ScratchFloats<kImages>()];
-  ::cuda::barrier<::cuda::thread_scope_block> arrived;  // the linear layers' parameters
-  int64_t unused;
-  // Followed by the linear layers' parameters as they lie in the flat buffer; after the last image, by partial sums.
-};
-
-static_assert(sizeof(Shared<1>) % 16 == 0 && sizeof(Shared<2>) % 16 == 0);  // for the bulk copy behind it
-
-template <int kImages>
-size_t SharedBytes(const Offsets& offsets) {
-  return sizeof(Shared<kImages>) + sizeof(float) * static_cast<size_t>(offsets.end - offsets.fc1_weight);
-}
+static_assert(sizeof(ConvValues) == kConvValueBytes);
 
 __device__ __forceinline__ float Relu(float x) { return x <= 0 ? 0.0f : x; }  // not fmaxf: a NaN stays one
 
 __device__ __forceinline__ float4 Load4(const float* from) { return *reinterpret_cast<const float4*>(from); }
 __device__ __forceinline__ float2 Load2(const float* from) { return *reinterpret_cast<const float2*>(from); }
+__device__ __forceinline__ void Store4(float* to, float4 v) { *reinterpret_cast<float4*>(to) = v; }
 
 // values[i], i < kCount, summed over the lanes that differ in bit kBit: a lane keeps the sums of one half, the lower if
 // its bit is 0; then the same with half the values and the next lower bit, down to kLast.
@@ -92,6 +64,14 @@ __device__ __forceinline__ void Fold(float (&values)[kSize]) {
     values[i] = keep + __shfl_xor_sync(kAllLanes, give, kBit);
   }
   if constexpr (kBit > kLast) Fold<kHalf, kBit / 2, kLast>(values);
+}
+
+// The sum over the lanes that differ in bits kBit, kBit / 2, … 1, which all of them get.
+template <int kBit>
+__device__ __forceinline__ float LaneSum(float x) {
+#pragma unroll
+  for (int bit = kBit; bit > 0; bit /= 2) x += __shfl_xor_sync(kAllLanes, x, bit);
+  return x;
 }
 
 }  // namespace lenet::cuda::fused

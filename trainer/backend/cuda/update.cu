@@ -37,14 +37,18 @@ template <bool kMomentum, bool kNesterov>
 __global__ void SgdKernel(UpdateArguments a) {
   AwaitPrevious();
   LetNextStart();
-  const float scale = GradientScale(a);
-  const UpdateScalars& s = a.chunk->scalars[a.chunk->next_step - 1];
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i >= a.count) return;
-  const float p = a.parameters[i];
-  float d = a.gradient[i] * scale + s.weight_decay * p;
+  const bool valid = i < a.count;
+  // Asked for before anything is waited for.
+  const float p = valid ? a.parameters[i] : 0;
+  const float g = valid ? a.gradient[i] : 0;
+  const float before = kMomentum && valid ? a.state[i] : 0;
+  const UpdateScalars& s = a.chunk->scalars[a.chunk->next_step - 1];
+  const float scale = GradientScale(a);
+  if (!valid) return;
+  float d = g * scale + s.weight_decay * p;
   if constexpr (kMomentum) {
-    const float v = s.momentum * a.state[i] + d;
+    const float v = s.momentum * before + d;
     a.state[i] = v;
     d = kNesterov ? d + s.momentum * v : v;
   }
