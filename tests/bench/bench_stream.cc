@@ -275,7 +275,9 @@ absl::Status Bench::AwaitEnd(const std::string& job_id) {
   v1::GetJobRequest request;
   request.set_job_id(job_id);
   v1::GetJobResponse response;
+  const absl::Time deadline = absl::Now() + absl::Seconds(options_.seconds) + kPatience;
   while (!response.job().has_ended_at()) {
+    if (absl::Now() > deadline) return absl::DeadlineExceededError("the job does not end");
     absl::SleepFor(absl::Milliseconds(50));
     grpc::ClientContext context;
     LENET_RETURN_IF_ERROR(FromGrpc(stub_->GetJob(&context, request, &response), "GetJob"));
@@ -365,7 +367,7 @@ absl::Status Run(const Options& options) {
 
   std::printf("%s, %d ranks, batch %d", options.backend.c_str(), options.ranks, options.batch);
   if (options.backend == "paced") std::printf(", devices that make %.0f steps/s", options.rate);
-  std::printf("; %d jobs of %.0f s each; CPU: seconds a second of training; delay: of a record's oldest step\n",
+  std::printf("; %d jobs of %.0f s each; CPU: seconds a second of training; delay: from the record before\n",
               options.repeats, options.seconds);
   std::printf("%11s %9s %9s %9s %8s %10s %8s %8s %8s %8s %8s %5s\n", "subscribers", "steps/s", "least", "most",
               "slower %", "losses/s", "p50 ms", "p99 ms", "most ms", "daemon", "readers", "lost");

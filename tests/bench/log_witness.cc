@@ -41,8 +41,10 @@ void LogWitness::TakeLosses(const v1::MetricRecord& record) {
   const v1::StepLosses& batch = record.step_losses();
   const int count = batch.losses_size();
   if (batch.steps_size() != count || batch.ranks_size() != count) {
-    fault_ = absl::StrCat("record ", record.sequence(), " has ", batch.steps_size(), " steps, ", batch.ranks_size(),
-                          " ranks and ", count, " losses");
+    if (fault_.empty()) {
+      fault_ = absl::StrCat("record ", record.sequence(), " has ", batch.steps_size(), " steps, ", batch.ranks_size(),
+                            " ranks and ", count, " losses");
+    }
     return;
   }
   for (int i = 0; i < count; ++i) {
@@ -57,7 +59,7 @@ void LogWitness::TakeLosses(const v1::MetricRecord& record) {
       lost_ += std::max<int64_t>(step - steps_[rank] - 1, 0);
     }
     steps_[rank] = step;
-    sum_ += std::bit_cast<uint32_t>(batch.losses(i)) * (static_cast<uint64_t>(step) * 2 + rank + 1);
+    sum_ += std::bit_cast<uint32_t>(batch.losses(i)) * (static_cast<uint64_t>(step) * steps_.size() + rank + 1);
   }
   losses_ += count;
 }

@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <deque>
 #include <exception>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -144,7 +146,8 @@ class PacedEngine final : public Engine {
     // Not two of them alike, so that one in the place of another shows.
     auto number = static_cast<uint32_t>(first_steps_.front());
     for (float& loss : losses) {
-      const uint32_t mixed = (number++ * 2 + static_cast<uint32_t>(rank_)) * 2654435761U;
+      const uint32_t mixed =
+          (number++ * static_cast<uint32_t>(group_->size()) + static_cast<uint32_t>(rank_)) * 2654435761U;
       loss = static_cast<float>(mixed >> 8) / static_cast<float>(1 << 24);
     }
     first_steps_.pop_front();

@@ -9,7 +9,7 @@ import unittest
 from harness import TestCase
 
 RUNS = int(os.environ.get("LENET_RUNS", "10"))
-# Loose, for slow and busy machines; the benchmarks record the time itself.
+# Loose, for slow and busy machines; the time itself is printed.
 MAX_SECONDS = 2.0
 
 

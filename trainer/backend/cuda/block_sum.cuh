@@ -4,7 +4,8 @@
 
 namespace lenet::cuda {
 
-// Of a block of kThreads threads, a multiple of 32 and at most 1024, which all must call it. The first warp gets it.
+// Of a block of kThreads threads, a multiple of 32 and at most 1024, which all must call it, once or with a barrier
+// between. The first warp gets it.
 template <int kThreads>
 __device__ double BlockSum(double x) {
   constexpr int kWarp = 32;

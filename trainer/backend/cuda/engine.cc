@@ -114,8 +114,8 @@ absl::Status CudaEngine::Init() {
   LENET_CUDA_RETURN_IF_ERROR(place_, cudaMemsetAsync(gradients_.get(), 0, gradients_.bytes(), stream()));
 
   if (fused) {
-    LENET_ASSIGN_OR_RETURN(fused_, FusedNetwork::Create(rank_, net_, batch_, evaluation_batch, parameters(),
-                                                         gradients_.get()));
+    LENET_ASSIGN_OR_RETURN(fused_,
+                           FusedNetwork::Create(rank_, net_, batch_, evaluation_batch, parameters(), gradients_.get()));
     LENET_RETURN_IF_ERROR(fused_logits_.Allocate(place_, int64_t{batch_} * classes));
   } else {
     LENET_RETURN_IF_ERROR(InitLayers(evaluation_batch));

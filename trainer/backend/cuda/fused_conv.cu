@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kForwardThreads, kForwardBlocks)
   ForwardShared& s = *reinterpret_cast<ForwardShared*>(memory);
   const int stride = static_cast<int>(gridDim.x);
   const int begin = static_cast<int>(blockIdx.x);
-  // Before the wait: what no kernel before this one writes.
+  // Before the wait: the update, which this may overlap, writes none of what these read.
   Images images(a.set, a.source, a.batch);
   images.FetchIndex(begin);
   images.Fetch(begin + stride);
@@ -87,6 +87,8 @@ __global__ void __launch_bounds__(kThreads, kBackwardBlocks)
   BackwardShared& s = *reinterpret_cast<BackwardShared*>(memory);
   const int stride = static_cast<int>(gridDim.x);
   const int begin = static_cast<int>(blockIdx.x);
+  // Before the wait: the linear layers' kernel, which this may overlap, writes none of what these and the weights'
+  // copies read, and has itself waited for all that did.
   Images images(a.set, a.source, a.batch);
   images.FetchIndex(begin);
   images.Fetch(begin + stride);
@@ -103,7 +105,6 @@ __global__ void __launch_bounds__(kThreads, kBackwardBlocks)
     }
     __pipeline_commit();
   };
-  // Of the kernels before this one the linear layers' may run yet, which has waited for those that write the weights.
   LoadConvWeights<kWarps>(a.parameters, a.offsets, s.weights, [] {});
   AwaitPrevious();
   LetNextStart();

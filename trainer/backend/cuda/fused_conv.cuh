@@ -19,7 +19,8 @@ namespace lenet::cuda::fused {
 inline constexpr int kRowPairs = kSide / 2;  // of an image row
 inline constexpr float kPixelScale = 1.0f / 255;
 
-// The maximum of a window's sums; the first of equals wins, and a NaN against what came before it.
+// The maximum of a window's sums; the first of equals wins, a NaN against what comes before it, and what comes after a
+// NaN against that.
 __device__ __forceinline__ float Maximum(const float (&sums)[4], int* winner) {
   float best = sums[0];
   *winner = 0;
@@ -79,11 +80,11 @@ __device__ __forceinline__ void LoadConvWeights(const float* parameters, const O
 }
 
 // --- First convolution: pixels as bytes, exact in BF16; weights, and on the way back gradients, as three BF16 numbers.
-// Products are exact but for the order of the sums, and the scale of the pixels comes last.
+// Each product is exact, sums are the tensor cores', and the scale of the pixels comes last.
 
 // From the pixels to pool1, by the first kConv1Warps warps.
 inline constexpr int kConv1Warps = 9;
-__device__ __forceinline__ void Conv1(const ConvWeights& all, const Pixels& image, ConvValues& to) {
+__device__ __forceinline__ void Conv1(const ConvWeights& all, const Pixels& image, ConvValues& values) {
   constexpr int kUnits = kArea1 / 8 / kConv1Warps;  // of a warp, each 8 windows
   if (WarpIndex() >= kConv1Warps) return;
   const int row = Lane() / 4;
@@ -139,8 +140,8 @@ __device__ __forceinline__ void Conv1(const ConvWeights& all, const Pixels& imag
       int winner;
       const float best = Maximum(of_window, &winner);
       const int map = 2 * column + i;
-      to.pool1[map * kMapPitch + windows[unit]] = Relu(best * kPixelScale + all.first_bias[map]);
-      to.winner1[map * kMapPitch + windows[unit]] = static_cast<uint8_t>(winner);
+      values.pool1[map * kMapPitch + windows[unit]] = Relu(best * kPixelScale + all.first_bias[map]);
+      values.winner1[map * kMapPitch + windows[unit]] = static_cast<uint8_t>(winner);
     }
   }
 }
@@ -210,7 +211,7 @@ __device__ __forceinline__ int WindowSlot(int map, int window) { return map * kA
 template <int kWarps>
 inline constexpr int kConv2Scratch = kWarps / 8 * 4 * kFeatures0 * 4;
 template <int kWarps>
-__device__ __forceinline__ void Conv2(const ConvWeights& all, ConvValues& image, float* pool2, float* scratch) {
+__device__ __forceinline__ void Conv2(const ConvWeights& all, ConvValues& values, float* pool2, float* scratch) {
   // Warps that share a sum, each with some of its products.
   constexpr int kSplits = kWarps / 8 * 4;
   // The inner dimension: a row of weights of a map, and of the map three on, with their first four weights each; then
@@ -221,7 +222,7 @@ __device__ __forceinline__ void Conv2(const ConvWeights& all, ConvValues& image,
   if (WarpIndex() < 2 * kSplits) {
     const int split = WarpIndex() % kSplits;
     const int half = WarpIndex() / kSplits;  // of the windows: rows `half` and half + 2 of them
-    const float* const from = image.pool1 + 2 * (half + 2 * (row / 4)) * kSide1 + 2 * (row % 4);
+    const float* const from = values.pool1 + 2 * (half + 2 * (row / 4)) * kSide1 + 2 * (row % 4);
     const float* const weights = all.second + row * kWeightPitch;
     float sums[2][2][4] = {};   // [row of the window][half of the maps]
     float small[2][2][4] = {};  // of the products with small parts
@@ -263,13 +264,13 @@ __device__ __forceinline__ void Conv2(const ConvWeights& all, ConvValues& image,
     if (split < 3 * kSplitsOfMap) {
       const int map = split / kSplitsOfMap;
       const int first = split % kSplitsOfMap * kRowsOfSplit;
-      const float* const values = from + map * kMapPitch + first * kSide1 + column;
+      const float* const at = from + map * kMapPitch + first * kSide1 + column;
       const float* const of_values = weights + (map * 5 + first) * 5 + column;
-      load(values, a[0]);
+      load(at, a[0]);
 #pragma unroll
       for (int i = 0; i < kRowsOfSplit; ++i) {
         if (first + i >= 5) break;
-        load(values + (i + 1) * kSide1, a[1]);
+        load(at + (i + 1) * kSide1, a[1]);
         add(a, of_values + i * 5, true);
         a[0] = a[1];
       }
@@ -277,10 +278,11 @@ __device__ __forceinline__ void Conv2(const ConvWeights& all, ConvValues& image,
       constexpr int kSteps = (kHalfRows + 3) / 4 / kSplitsOfMap;
 #pragma unroll
       for (int i = 0; i < kSteps; ++i) {
+        // The sixteenth reads beyond pool1, winners as tiny numbers; its weights are zero.
         const int weight_row = ((split - 3 * kSplitsOfMap) * kSteps + i) * 4 + column;
-        const float* const values = from + weight_row * kSide1 + weight_row / 5 * (kMapPitch - 5 * kSide1) + 4;
-        load(values, a[0]);
-        load(values + kSide1, a[1]);
+        const float* const at = from + weight_row * kSide1 + weight_row / 5 * (kMapPitch - 5 * kSide1) + 4;
+        load(at, a[0]);
+        load(at + kSide1, a[1]);
         add(a, weights + min(weight_row, kHalfRows - 1) * 5 + 4, weight_row < kHalfRows);
       }
     }
@@ -315,13 +317,13 @@ __device__ __forceinline__ void Conv2(const ConvWeights& all, ConvValues& image,
     const int y = window / 8 + window % 8 / 4 * 2;
     const int to = map * kArea2 + y * kSide2 + window % 4;
     pool2[to] = Relu(best);
-    image.winner2[to] = static_cast<uint8_t>(winner);
+    values.winner2[to] = static_cast<uint8_t>(winner);
   }
 }
 
 // What a lane has of the second convolution on the way back: one row of weights of one map of pool1, 30 lanes in all; a
 // warp one row of windows, and four output maps.
-struct Conv2Part {
+struct alignas(16) Conv2Part {
   float pool1[2][kSide1];     // the rows that the row of weights meets in the upper and in the lower row of sums
   float gradient[2][kSide1];  // of those
 };
@@ -381,7 +383,7 @@ inline constexpr int kConv2BackwardScratch = 16 * kMaps1 * kWindowRows * kSide1;
 // to `sums` the gradient of the weights: of output maps 4 * (warp % 4) + i, in the lane's row. scratch:
 // kConv2BackwardScratch floats. Has a barrier in it and needs one after it.
 template <int kWarps>
-__device__ __forceinline__ void Conv2Backward(const ConvWeights& all, const float* pool2, ConvValues& image,
+__device__ __forceinline__ void Conv2Backward(const ConvWeights& all, const float* pool2, ConvValues& values,
                                               float* scratch, float (&sums)[4][5]) {
   const int lane = min(Lane(), kMaps1 * 5 - 1);  // the last two only take part in shuffles
   const int map = lane / 5;
@@ -391,7 +393,7 @@ __device__ __forceinline__ void Conv2Backward(const ConvWeights& all, const floa
     const int first_map2 = task % 4 * 4;
     const int y = task / 4;
     Conv2Part part = {};
-    const float* const from = image.pool1 + map * kMapPitch + (2 * y + row) * kSide1;
+    const float* const from = values.pool1 + map * kMapPitch + (2 * y + row) * kSide1;
 #pragma unroll
     for (int i = 0; i < 2 * kSide1; i += 4) {
       *reinterpret_cast<float4*>(&part.pool1[i / kSide1][i % kSide1]) = Load4(from + i);
@@ -403,7 +405,7 @@ __device__ __forceinline__ void Conv2Backward(const ConvWeights& all, const floa
 #pragma unroll
       for (int x = 0; x < 5; ++x) weights[x] = all.second[map2 * kWeightPitch + lane * 5 + x];
       const float4 d = Load4(pool2 + map2 * kArea2 + y * kSide2);
-      const uint32_t winners = *reinterpret_cast<const uint32_t*>(image.winner2 + map2 * kArea2 + y * kSide2);
+      const uint32_t winners = *reinterpret_cast<const uint32_t*>(values.winner2 + map2 * kArea2 + y * kSide2);
       AddConv2Window<0>(winners, d.x, weights, part, sums[i]);
       AddConv2Window<1>(winners, d.y, weights, part, sums[i]);
       AddConv2Window<2>(winners, d.z, weights, part, sums[i]);
@@ -411,7 +413,7 @@ __device__ __forceinline__ void Conv2Backward(const ConvWeights& all, const floa
     }
     // The upper row of this lane is the lower of the lane before; a sixth is left.
     float* const partials = scratch + (task * kMaps1 + map) * kWindowRows * kSide1;
-    float rows[kSide1];
+    alignas(16) float rows[kSide1];
 #pragma unroll
     for (int x = 0; x < kSide1; ++x) {
       const float lower = __shfl_up_sync(kAllLanes, part.gradient[1][x], 1);
@@ -448,7 +450,7 @@ __device__ __forceinline__ void Conv2Backward(const ConvWeights& all, const floa
         sum.y += valid ? v.y : 0;
       }
     }
-    float2& pool1 = *reinterpret_cast<float2*>(image.pool1 + map1 * kMapPitch + row1 * kSide1 + 2 * pair);
+    float2& pool1 = *reinterpret_cast<float2*>(values.pool1 + map1 * kMapPitch + row1 * kSide1 + 2 * pair);
     pool1 = make_float2(pool1.x <= 0 ? 0.0f : sum.x, pool1.y <= 0 ? 0.0f : sum.y);
   }
 }
@@ -493,6 +495,7 @@ __device__ void StoreConvSums(const ConvSums& sums, float* scratch, float* out) 
   if (Thread() < kFeatures0 && Thread() % kArea2 == 0) of_bias2[Thread() / kArea2] = bias2;
   __syncthreads();
   constexpr int kThreads = kWarps * kWarp;
+  static_assert(kThreads >= kWeights1 + kMaps1 + kMaps2);
 #pragma unroll
   for (int i = Thread(); i < kWeights2; i += kThreads) {
     float sum = 0;

@@ -27,7 +27,7 @@ constexpr int kGradient2Pitch = 100;
 constexpr int kGradient3Pitch = 68;
 constexpr int kPartialPitch = 132;
 
-// Values that a product takes beyond a layer's last are zero, and so their weights do not count.
+// Values that a product takes beyond a layer's last are zero, and so their weights, if finite, do not count.
 struct Shared {
   float pool2[kImages][kWeight1Pitch];
   float hidden1[kImages][kHidden1Pitch];
@@ -138,10 +138,10 @@ __global__ void __launch_bounds__(kThreads, 1) DenseKernel(const __grid_constant
   const int warp = WarpIndex();
   // What is beyond the layers' last.
   for (int i = Thread(); i < static_cast<int>(offsetof(Shared, partials) / sizeof(float)); i += kThreads) {
-    s.pool2[0][i] = 0;
+    reinterpret_cast<float*>(memory)[i] = 0;
   }
   if (Thread() < kBeyond) weight3[a.classes * kFeatures2 + Thread()] = 0;
-  // Before the wait: the kernel that this may overlap, the convolutions, has itself waited for the update.
+  // Before the wait: the convolutions' kernel, which this may overlap, has itself waited for the update.
   {
     const auto copy = [](float* to, const float* from) { __pipeline_memcpy_async(to, from, 16); };
     const float* const p = a.parameters;

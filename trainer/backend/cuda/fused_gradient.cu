@@ -57,7 +57,7 @@ extern __shared__ __align__(16) float memory[];  // [Tile::kWarps][kTileSums]
 // Blocks that share a tile: enough to keep the device busy, while a warp still has some images.
 int Slices(int batch) { return batch <= kLargeBatch ? 1 : std::min(9, batch / (8 * LargeTile::kWarps)); }
 
-struct LinearLayer {
+struct Layer {
   int outputs, inputs;
   int gradient_column, input_column;  // in the rows that the pass has left
   int weight, bias;                   // offsets
@@ -78,8 +78,8 @@ __device__ bool IsLast(uint32_t* arrivals, int slices) {
 
 // This warp's sums over the images first, first + stride, … of the batch, to its place in memory. A lane has 4 x 4
 // weights. The rows have zeros, or other layers' values that are not used, beyond the outputs.
-__device__ __forceinline__ void AddImages(SmallTile, const GradientArguments& a, const LinearLayer& layer,
-                                          int first_output, int first_input, int first, int stride) {
+__device__ __forceinline__ void AddImages(SmallTile, const GradientArguments& a, const Layer& layer, int first_output,
+                                          int first_input, int first, int stride) {
   const int lane = threadIdx.x % kWarp;
   const int output = lane / 16 * 4;
   const int input = lane % 16 * 4;
@@ -122,14 +122,14 @@ __device__ __forceinline__ void AddImages(SmallTile, const GradientArguments& a,
 
 // The same, eight images at a time as products whose lines are the outputs: images 8 * first to 8 * first + 7, then
 // 8 * stride on. Sums of few products each, as long ones lose bits on the tensor cores. Lines and columns beyond the
-// layer's are made of other values in the rows, and up to kBeyondRows floats after them, and are not used.
-__device__ __forceinline__ void AddImages(LargeTile, const GradientArguments& a, const LinearLayer& layer,
-                                          int first_output, int first_input, int first, int stride) {
+// layer's are made of other values in the rows, and up to kBeyondInputs floats after them, and are not used.
+__device__ __forceinline__ void AddImages(LargeTile, const GradientArguments& a, const Layer& layer, int first_output,
+                                          int first_input, int first, int stride) {
   constexpr int kLines = LargeTile::kOutputs / 16;
-  constexpr int kColumns = LargeTile::kInputs / 8;
+  constexpr int kTiles = LargeTile::kInputs / 8;
   const int row = threadIdx.x % kWarp / 4;
   const int column = threadIdx.x % 4;
-  float sums[kLines][kColumns][4] = {};
+  float sums[kLines][kTiles][4] = {};
   float bias_sums[kLines][2] = {};
 #pragma unroll 1
   for (int b = 8 * first; b < a.batch; b += 8 * stride) {
@@ -154,7 +154,7 @@ __device__ __forceinline__ void AddImages(LargeTile, const GradientArguments& a,
     const float* const inputs0 = inputs + int64_t{min(b + column, a.batch - 1)} * kInputRow;
     const float* const inputs4 = inputs + int64_t{min(b + column + 4, a.batch - 1)} * kInputRow;
 #pragma unroll
-    for (int n = 0; n < kColumns; ++n) {
+    for (int n = 0; n < kTiles; ++n) {
       uint32_t x[2], x_small[2];
       SplitTf32(inputs0[n * 8], x[0], x_small[0]);
       SplitTf32(inputs4[n * 8], x[1], x_small[1]);
@@ -176,7 +176,7 @@ __device__ __forceinline__ void AddImages(LargeTile, const GradientArguments& a,
     for (int i = 0; i < 2; ++i) {
       const int o = line * 16 + i * 8 + row;
 #pragma unroll
-      for (int n = 0; n < kColumns; ++n) {
+      for (int n = 0; n < kTiles; ++n) {
         *reinterpret_cast<float2*>(of_warp + o * LargeTile::kInputs + n * 8 + 2 * column) =
             make_float2(sums[line][n][2 * i], sums[line][n][2 * i + 1]);
       }
@@ -209,7 +209,7 @@ __device__ __forceinline__ void AddRows(const float* from, int rows, int pitch, 
 
 // Whether this block wrote the tile; then *square is that of what this thread wrote. tile: of the layer, and of all.
 template <typename Tile>
-__device__ __forceinline__ bool WriteTile(const GradientArguments& a, const LinearLayer& layer, int tile, int of_all,
+__device__ __forceinline__ bool WriteTile(const GradientArguments& a, const Layer& layer, int tile, int of_all,
                                           int slice, double* square) {
   constexpr int kSums = kTileSums<Tile>;
   constexpr int kWeights = Tile::kOutputs * Tile::kInputs;
@@ -283,7 +283,7 @@ __device__ double ConvColumns(const GradientArguments& a, int block) {
   if (column < kConvPartials) {
     const float* from = a.conv_partials + column;
 #pragma unroll 8
-    for (int row = threadIdx.x / kColumns; row < a.blocks; row += kColumnLanes) {
+    for (int row = threadIdx.x / kColumns; row < a.conv_partial_rows; row += kColumnLanes) {
       sum += from[int64_t{row} * kConvPartials];
     }
   }
@@ -326,9 +326,9 @@ template <typename Tile>
 __global__ void __launch_bounds__(kThreads<Tile>) GradientKernel(const __grid_constant__ GradientArguments a) {
   constexpr int kTiles1 = Tiles<Tile>(kFeatures1, kFeatures0);
   constexpr int kTiles2 = Tiles<Tile>(kFeatures2, kFeatures1);
-  const LinearLayer fc1 = {kFeatures1, kFeatures0, 0, 0, a.offsets.fc1_weight, a.offsets.fc1_bias};
-  const LinearLayer fc2 = {kFeatures2, kFeatures1, kFeatures1, kFeatures0, a.offsets.fc2_weight, a.offsets.fc2_bias};
-  const LinearLayer fc3 = {
+  const Layer fc1 = {kFeatures1, kFeatures0, 0, 0, a.offsets.fc1_weight, a.offsets.fc1_bias};
+  const Layer fc2 = {kFeatures2, kFeatures1, kFeatures1, kFeatures0, a.offsets.fc2_weight, a.offsets.fc2_bias};
+  const Layer fc3 = {
       a.classes,         kFeatures2, kFeatures1 + kFeatures2, kFeatures0 + kFeatures1, a.offsets.fc3_weight,
       a.offsets.fc3_bias};
   AwaitPrevious();
@@ -366,7 +366,7 @@ template <typename Tile>
 constexpr size_t kSharedBytes = sizeof(float) * Tile::kWarps* kTileSums<Tile>;
 
 template <typename Tile>
-int Blocks(int classes) {
+constexpr int Blocks(int classes) {
   return LinearTiles<Tile>(classes) + kConvBlocks<Tile> + 1;
 }
 
@@ -381,6 +381,7 @@ cudaError_t Launch(const GradientArguments& arguments, cudaStream_t stream) {
 }  // namespace
 
 int GradientBlocks(int batch, int classes) {
+  static_assert(Blocks<SmallTile>(kMaxClasses) <= kMaxNormBlocks && Blocks<LargeTile>(kMaxClasses) <= kMaxNormBlocks);
   return batch > kLargeBatch ? Blocks<LargeTile>(classes) : Blocks<SmallTile>(classes);
 }
 

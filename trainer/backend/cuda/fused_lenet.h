@@ -1,6 +1,6 @@
 // A training step of the "lenet" preset on 28x28 images of one channel, up to the update, in few kernels: a pass takes
-// images through the network and back, with all weights and values in shared memory; another turns what it leaves into
-// the gradient. For GPUs whose blocks get that much (Hopper and later).
+// images through the network and back, with weights and values in shared memory; another turns what it leaves into the
+// gradient. For GPUs whose blocks get that much (Hopper and later).
 #ifndef LENET_TRAINER_BACKEND_CUDA_FUSED_LENET_H_
 #define LENET_TRAINER_BACKEND_CUDA_FUSED_LENET_H_
 
@@ -33,7 +33,7 @@ inline constexpr int kConvPartials = kWeights2 + kWeights1 + kMaps2 + kMaps1;
 // kFeatures2], and the gradients of their sums [kFeatures1, kFeatures2, classes and zeros up to kMaxClasses].
 inline constexpr int kInputRow = kFeatures0 + kFeatures1 + kFeatures2;
 inline constexpr int kGradientRow = kFeatures1 + kFeatures2 + kMaxClasses;
-inline constexpr int kBeyondRows = 64;  // floats behind the last, which may be read but do not count
+inline constexpr int kBeyondInputs = 64;  // floats behind the last row of inputs, which may be read but do not count
 
 // Places of the parameters in a flat buffer. The linear layers' follow each other without other parameters between.
 struct Offsets {
@@ -78,8 +78,8 @@ struct PassArguments {
   unsigned char* conv_values = nullptr;  // [batch, kConvValueBytes]
 };
 
-// Batches up to this take one image a block through the whole network in one kernel; larger ones take three kernels,
-// which share what they load among several images.
+// Whether the pass takes three kernels, which share what a block loads among several images, and not one, a block of
+// which takes one image through the whole network.
 bool IsLarge(int batch, int multiprocessors);
 int ConvPartialRows(int batch, int multiprocessors);
 int SharedBytes(const Offsets& offsets, int classes);  // that a block needs at most
@@ -88,12 +88,12 @@ cudaError_t PreparePass(const Offsets& offsets, int classes);
 cudaError_t LaunchPass(const PassArguments& arguments, int multiprocessors, cudaStream_t stream);
 
 struct GradientArguments {
-  const float* inputs = nullptr;     // [batch, kInputRow], with kBeyondRows behind
-  const float* gradients = nullptr;  // [batch, kGradientRow]
-  const float* conv_partials = nullptr;
+  const float* inputs = nullptr;         // [batch, kInputRow], with kBeyondInputs behind
+  const float* gradients = nullptr;      // [batch, kGradientRow]
+  const float* conv_partials = nullptr;  // [conv_partial_rows, kConvPartials]
   const float* losses = nullptr;
   int batch = 0;
-  int blocks = 0;  // of the pass
+  int conv_partial_rows = 0;
   int classes = 0;
   Offsets offsets;
   float* gradient = nullptr;        // flat

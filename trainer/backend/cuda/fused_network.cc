@@ -82,10 +82,9 @@ absl::StatusOr<std::unique_ptr<FusedNetwork>> FusedNetwork::Create(RankContext* 
   LENET_ASSIGN_OR_RETURN(made->multiprocessors_, Attribute(place, rank->ordinal, cudaDevAttrMultiProcessorCount));
   const int64_t rows = std::max(batch, evaluation_batch);
   LENET_RETURN_IF_ERROR(
-      Annotate(made->inputs_.Allocate(place, rows * fused::kInputRow + fused::kBeyondRows), "layers' inputs"));
+      Annotate(made->inputs_.Allocate(place, rows * fused::kInputRow + fused::kBeyondInputs), "layers' inputs"));
   LENET_RETURN_IF_ERROR(
-      Annotate(made->gradients_.Allocate(place, int64_t{batch} * fused::kGradientRow + fused::kBeyondRows),
-               "layers' gradients"));
+      Annotate(made->gradients_.Allocate(place, int64_t{batch} * fused::kGradientRow), "layers' gradients"));
   const int64_t partials = fused::ConvPartialRows(batch, made->multiprocessors_);
   LENET_RETURN_IF_ERROR(made->conv_partials_.Allocate(place, partials * fused::kConvPartials));
   if (fused::IsLarge(batch, made->multiprocessors_)) {
@@ -98,7 +97,6 @@ absl::StatusOr<std::unique_ptr<FusedNetwork>> FusedNetwork::Create(RankContext* 
   const auto clear = [&](auto& array) { return cudaMemsetAsync(array.get(), 0, array.bytes(), rank->main.get()); };
   LENET_CUDA_RETURN_IF_ERROR(place, clear(made->arrivals_));
   LENET_CUDA_RETURN_IF_ERROR(place, clear(made->inputs_));  // for what is behind the last row
-  LENET_CUDA_RETURN_IF_ERROR(place, clear(made->gradients_));
   LENET_CUDA_RETURN_IF_ERROR(place, fused::PreparePass(made->offsets_, made->classes_));
   LENET_CUDA_RETURN_IF_ERROR(place, fused::PrepareGradient());
   return made;
@@ -133,7 +131,7 @@ absl::Status FusedNetwork::Gradient(const float* losses, Chunk* chunk, float* st
                                               .conv_partials = conv_partials_.get(),
                                               .losses = losses,
                                               .batch = batch_,
-                                              .blocks = fused::ConvPartialRows(batch_, multiprocessors_),
+                                              .conv_partial_rows = fused::ConvPartialRows(batch_, multiprocessors_),
                                               .classes = classes_,
                                               .offsets = offsets_,
                                               .gradient = gradient_,

@@ -47,7 +47,7 @@ class FusedNetwork {
   const float* const parameters_;
   float* const gradient_;
   int multiprocessors_ = 0;
-  // See fused::PassArguments; the last two only for large batches.
+  // See fused::PassArguments.
   DeviceArray<float> inputs_;
   DeviceArray<float> gradients_;
   DeviceArray<float> conv_partials_;

@@ -146,6 +146,7 @@ __global__ void __launch_bounds__(kThreads, 1) PassKernel(const __grid_constant_
     __syncthreads();
     Conv1Weights<kPassWarps>(s.pixels, s.conv, sums.weights1);
     // The linear layers' weights are done with.
+    static_assert(kConvSumScratch<kPassWarps> <= kFeatures1 * kFeatures0);
     StoreConvSums<kPassWarps>(sums, copied, a.conv_partials + int64_t{b} * kConvPartials);
   }
 #endif

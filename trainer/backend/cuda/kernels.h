@@ -114,6 +114,7 @@ cudaError_t LaunchReduce(const Reduction* reductions, int count, int max_size, c
 // --- update.cu
 
 inline constexpr int kNormBlocks = 64;
+inline constexpr int kMaxNormBlocks = 256;
 
 // partials: [kNormBlocks] whose sum is the square of the 2-norm.
 cudaError_t LaunchSquaredNorm(const float* gradient, int64_t count, double* partials, cudaStream_t stream);
@@ -125,7 +126,7 @@ struct UpdateArguments {
   int64_t count = 0;
   const Chunk* chunk = nullptr;           // the scalars of step next_step - 1
   const double* norm_partials = nullptr;  // [norm_blocks] whose sum is the square of the 2-norm; null: no clipping
-  int norm_blocks = kNormBlocks;          // at most 256
+  int norm_blocks = kNormBlocks;          // at most kMaxNormBlocks
   float clip_norm = 0;
   bool early = false;  // see LaunchEarly; where the kernels around it are launched so too
 };

@@ -9,9 +9,10 @@
 namespace lenet::cuda {
 
 // The kernel may start when every block of the one before it in the stream has called LetNextStart() or ended, so it
-// calls AwaitPrevious() before it touches what that one writes, or reads, and LetNextStart() only after that. If all
-// kernels of a stream do, each sees all that those before it wrote. For devices of compute capability 9.0 and later; on
-// others an ordinary launch.
+// calls AwaitPrevious() before it reads what that one writes, or writes what that one reads or writes, and
+// LetNextStart() only after that. If all kernels of a stream do, each sees all that those before it wrote. What only
+// earlier kernels write it may read at once: the one before it has waited for them, and a kernel starts with an empty
+// L1 cache. For devices of compute capability 9.0 and later; on others an ordinary launch.
 template <typename... Parameters, typename... Arguments>
 cudaError_t LaunchEarly(void (*kernel)(Parameters...), dim3 blocks, int threads, size_t shared_bytes,
                         cudaStream_t stream, const Arguments&... arguments) {

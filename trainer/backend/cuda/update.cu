@@ -7,6 +7,7 @@ namespace lenet::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+static_assert(kMaxNormBlocks <= kThreads);
 
 __global__ void SquaredNormKernel(const float* gradient, int64_t count, double* partials) {
   double sum = 0;
