@@ -197,11 +197,23 @@ TEST(EpochSamplerTest, SevenRanksVisitNoImageTwiceAndDropTheTail) {
   EXPECT_GT(dropped.size(), 3u * static_cast<size_t>(sampler.dropped_per_epoch()) / 2);
 }
 
+// Whole batches are drawn several at a time, the rest of one with more than it needs.
 TEST(EpochSamplerTest, FollowsPermutedIndex) {
-  const EpochSampler sampler(/*seed=*/9, /*count=*/100, /*ranks=*/2, /*batch_size=*/7);
-  std::vector<uint32_t> batch(7);
-  sampler.Batch(/*epoch=*/4, /*step=*/3, /*rank=*/1, batch);
-  for (uint32_t i = 0; i < 7; ++i) EXPECT_EQ(batch[i], PermutedIndex(9, 4, 100, 3 * 14 + 7 + i));
+  for (const uint32_t count : {100u, 60'000u, 4'000'000'000u}) {
+    for (const int size : {1, 7, 50, 63, 64, 65, 1000}) {
+      const EpochSampler sampler(/*seed=*/9, count, /*ranks=*/2, size);
+      const int64_t steps = sampler.steps_per_epoch();
+      if (steps == 0) continue;
+      std::vector<uint32_t> batch(size);
+      for (const int64_t step : {int64_t{0}, steps / 2, steps - 1}) {
+        sampler.Batch(/*epoch=*/4, step, /*rank=*/1, batch);
+        const uint32_t first = static_cast<uint32_t>(step * 2 * size + size);
+        for (uint32_t i = 0; i < batch.size(); ++i) {
+          ASSERT_EQ(batch[i], PermutedIndex(9, 4, count, first + i)) << count << ", batch " << size << ", image " << i;
+        }
+      }
+    }
+  }
 }
 
 TEST(EpochSamplerTest, ABatchLargerThanTheSetMakesNoStep) {
