@@ -58,9 +58,9 @@ class CudaEngineTest : public ::testing::Test {
     return *std::move(engine);
   }
 
-  // Of batches of kBatch. Two chunks in flight at a time, as the trainer does; gives the losses.
-  std::vector<float> RunSteps(Engine* engine, int chunks, int steps, float rate = 0.02f) {
-    std::vector<uint32_t> indices(static_cast<size_t>(steps) * kBatch);
+  // Two chunks in flight at a time, as the trainer does; gives the losses.
+  std::vector<float> RunSteps(Engine* engine, int chunks, int steps, float rate = 0.02f, int batch = kBatch) {
+    std::vector<uint32_t> indices(static_cast<size_t>(steps) * batch);
     for (size_t i = 0; i < indices.size(); ++i) indices[i] = static_cast<uint32_t>(i * 7 % 1000);
     const std::vector<float> rates(steps, rate);
     std::vector<float> losses(static_cast<size_t>(chunks) * steps);

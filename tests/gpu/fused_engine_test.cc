@@ -70,28 +70,31 @@ TEST_F(FusedEngineTest, GradientAgreesAtEveryNumberOfClasses) {
   }
 }
 
+// In the kernels of small and in those of large batches: each step's update must reach all of the next one's.
 TEST_F(FusedEngineTest, AHundredStepsAgree) {
   // Rates at which 100 steps do not blow rounding up.
   const OptimizerSpec sgd = {.momentum = 0.9, .nesterov = true};
   const OptimizerSpec adamw = {.kind = OptimizerKind::kAdamW, .momentum = 0};
-  for (const auto& [optimizer, rate] : {std::pair{sgd, 0.005f}, {adamw, 0.0005f}}) {
-    for (const float clip_norm : {0.0f, 0.5f}) {
-      SCOPED_TRACE(absl::StrCat("rate ", rate, ", clipped at ", clip_norm));
-      std::vector<std::vector<float>> losses;
-      std::vector<std::vector<float>> parameters;
-      for (const EngineKind kind : {EngineKind::kFused, EngineKind::kLayered}) {
-        EngineOptions options = With(kind);
-        options.optimizer = optimizer;
-        options.clip_norm = clip_norm;
-        std::unique_ptr<RankGroup> group = NewGroup(backend_);
-        std::unique_ptr<Engine> engine = NewEngine(group.get(), options);
-        ASSERT_TRUE(engine->WarmUp().ok());
-        losses.push_back(RunSteps(engine.get(), /*chunks=*/4, /*steps=*/25, rate));
-        ASSERT_TRUE(engine->ReadParameters(parameters.emplace_back(net_->flat_size())).ok());
+  for (const int batch : {64, 300}) {
+    for (const auto& [optimizer, rate] : {std::pair{sgd, 0.005f}, {adamw, 0.0005f}}) {
+      for (const float clip_norm : {0.0f, 0.5f}) {
+        SCOPED_TRACE(absl::StrCat("batch ", batch, ", rate ", rate, ", clipped at ", clip_norm));
+        std::vector<std::vector<float>> losses;
+        std::vector<std::vector<float>> parameters;
+        for (const EngineKind kind : {EngineKind::kFused, EngineKind::kLayered}) {
+          EngineOptions options = With(kind, batch);
+          options.optimizer = optimizer;
+          options.clip_norm = clip_norm;
+          std::unique_ptr<RankGroup> group = NewGroup(backend_);
+          std::unique_ptr<Engine> engine = NewEngine(group.get(), options);
+          ASSERT_TRUE(engine->WarmUp().ok());
+          losses.push_back(RunSteps(engine.get(), /*chunks=*/4, /*steps=*/25, rate, batch));
+          ASSERT_TRUE(engine->ReadParameters(parameters.emplace_back(net_->flat_size())).ok());
+        }
+        EXPECT_LT(losses[0].back(), losses[0].front());
+        EXPECT_LT(RelativeError(losses[0], losses[1]), 1e-4);
+        EXPECT_LT(RelativeError(parameters[0], parameters[1]), 1e-3);
       }
-      EXPECT_LT(losses[0].back(), losses[0].front());
-      EXPECT_LT(RelativeError(losses[0], losses[1]), 1e-4);
-      EXPECT_LT(RelativeError(parameters[0], parameters[1]), 1e-3);
     }
   }
 }
@@ -133,10 +136,12 @@ TEST_F(FusedEngineTest, EvaluationOfALargeSplitAgrees) {
 
 TEST_F(FusedEngineTest, ANanReachesTheLoss) {
   parameters_[0] = std::numeric_limits<float>::quiet_NaN();
-  std::unique_ptr<RankGroup> group = NewGroup(backend_);
-  std::unique_ptr<Engine> engine = NewEngine(group.get(), With(EngineKind::kFused));
-  ASSERT_TRUE(engine->WarmUp().ok());
-  for (const float loss : RunSteps(engine.get(), 1, 3)) EXPECT_TRUE(std::isnan(loss));
+  for (const int batch : {64, 300}) {
+    std::unique_ptr<RankGroup> group = NewGroup(backend_);
+    std::unique_ptr<Engine> engine = NewEngine(group.get(), With(EngineKind::kFused, batch));
+    ASSERT_TRUE(engine->WarmUp().ok());
+    for (const float loss : RunSteps(engine.get(), 1, 3, 0.02f, batch)) EXPECT_TRUE(std::isnan(loss)) << batch;
+  }
 }
 
 TEST_F(FusedEngineTest, OtherJobsAreLayered) {
