@@ -99,6 +99,29 @@ TEST_F(FusedEngineTest, AHundredStepsAgree) {
   }
 }
 
+TEST_F(FusedEngineTest, WhatOneEngineSavesGoesOnInTheOther) {
+  std::vector<std::vector<float>> ends;
+  for (const auto& [first, second] : {std::pair{EngineKind::kLayered, EngineKind::kLayered},
+                                      {EngineKind::kFused, EngineKind::kLayered},
+                                      {EngineKind::kLayered, EngineKind::kFused}}) {
+    std::vector<float> parameters = parameters_;
+    std::vector<float> state(net_->flat_size() * StateSlots(Options().optimizer));
+    for (const EngineKind kind : {first, second}) {
+      std::unique_ptr<RankGroup> group = NewGroup(backend_);
+      std::unique_ptr<Engine> engine = NewEngine(group.get(), With(kind));
+      ASSERT_TRUE(engine->WriteParameters(parameters).ok());
+      ASSERT_TRUE(engine->WriteState(state).ok());
+      ASSERT_TRUE(engine->WarmUp().ok());
+      RunSteps(engine.get(), /*chunks=*/2, /*steps=*/20, 0.005f);
+      ASSERT_TRUE(engine->ReadParameters(parameters).ok());
+      ASSERT_TRUE(engine->ReadState(state).ok());
+    }
+    ends.push_back(parameters);
+  }
+  EXPECT_LT(RelativeError(ends[1], ends[0]), 1e-3);
+  EXPECT_LT(RelativeError(ends[2], ends[0]), 1e-3);
+}
+
 TEST_F(FusedEngineTest, EvaluationAgrees) {
   std::unique_ptr<RankGroup> group = NewGroup(backend_);
   std::vector<EvalResult> results;
