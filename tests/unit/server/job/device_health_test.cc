@@ -26,12 +26,12 @@ FakeScript Failing(int rank = 0) { return {.faults = {{.rank = rank, .status = a
 // Devices whose n-th group fails if n is in the list.
 class DeviceHealthTest : public ::testing::Test {
  protected:
-  void Make(int devices, const std::set<int>& failing_groups) {
+  void Make(int devices, const std::set<int>& failing_groups, std::chrono::milliseconds interval = kInterval) {
     backend_ = std::make_unique<ScriptedBackend>(
         devices, [failing_groups](int group) { return failing_groups.contains(group) ? Failing() : FakeScript{}; });
     groups_ = std::make_unique<GroupCache>(backend_.get(), 8);
     health_ = std::make_unique<DeviceHealth>(
-        backend_.get(), groups_.get(), kInterval, WarmUpTimeouts(),
+        backend_.get(), groups_.get(), interval, WarmUpTimeouts(),
         DeviceHealth::Hooks{.excluded =
                                 [this](int device, const absl::Status& why) {
                                   EXPECT_THAT(std::string(why.message()), HasSubstr("device lost"));
@@ -56,8 +56,9 @@ TEST_F(DeviceHealthTest, ASoundHostIsWarmedUpAtOnce) {
 }
 
 TEST_F(DeviceHealthTest, TheDeviceThatFailsIsLeftOutAndTriedAgain) {
-  // All together; then 0, 1, 2 alone; then 0 and 2; then 1, which fails once more before it works.
-  Make(3, {0, 2, 5});
+  // All together; then 0, 1, 2 alone; then 0 and 2; then 1, which fails once more before it works. It must not be tried
+  // again before that.
+  Make(3, {0, 2, 5}, /*interval=*/std::chrono::milliseconds(500));
   EXPECT_TRUE(health_->WarmUp().ok());
   EXPECT_THAT(excluded_, ElementsAre(1));
   EXPECT_TRUE(Eventually([this] { return restored_ == 1; }));
