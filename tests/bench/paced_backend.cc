@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <deque>
-#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
@@ -18,8 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "trainer/backend/backend.h"
 #include "trainer/backend/engine_checks.h"
-#include "trainer/backend/plugin.h"
-#include "trainer/base/log.h"
+#include "trainer/backend/plugin_entry.h"
 #include "trainer/base/mutex.h"
 #include "trainer/base/status.h"
 
@@ -216,15 +214,5 @@ absl::StatusOr<std::unique_ptr<Backend>> NewBackend() {
 
 extern "C" __attribute__((visibility("default"))) void lenet_new_backend(
     int abi, const lenet::LogSink& log, absl::StatusOr<std::unique_ptr<lenet::Backend>>* result) {
-  try {
-    if (abi != lenet::kBackendAbi) {
-      *result = absl::UnavailableError(
-          absl::StrCat("the paced plug-in has interface ", int{lenet::kBackendAbi}, ", the program ", abi));
-      return;
-    }
-    lenet::SetLogSink(log);
-    *result = lenet::NewBackend();
-  } catch (const std::exception& e) {
-    *result = absl::InternalError(absl::StrCat("the paced plug-in does not start: ", e.what()));
-  }
+  *result = lenet::AnswerEntry("paced", abi, log, lenet::NewBackend);
 }

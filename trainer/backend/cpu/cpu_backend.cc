@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <exception>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -16,9 +15,8 @@
 #include "trainer/backend/cpu/cpu_engine.h"
 #include "trainer/backend/cpu/kernels.h"
 #include "trainer/backend/engine_checks.h"
-#include "trainer/backend/plugin.h"
+#include "trainer/backend/plugin_entry.h"
 #include "trainer/base/cores.h"
-#include "trainer/base/log.h"
 #include "trainer/base/status.h"
 #include "trainer/comm/local.h"
 
@@ -126,15 +124,5 @@ absl::StatusOr<std::unique_ptr<Backend>> NewBackend() {
 
 extern "C" __attribute__((visibility("default"))) void lenet_new_backend(
     int abi, const lenet::LogSink& log, absl::StatusOr<std::unique_ptr<lenet::Backend>>* result) {
-  try {
-    if (abi != lenet::kBackendAbi) {
-      *result = absl::UnavailableError(
-          absl::StrCat("the CPU plug-in has interface ", int{lenet::kBackendAbi}, ", the program ", abi));
-      return;
-    }
-    lenet::SetLogSink(log);
-    *result = lenet::cpu::NewBackend();
-  } catch (const std::exception& e) {
-    *result = absl::InternalError(absl::StrCat("the CPU plug-in does not start: ", e.what()));
-  }
+  *result = lenet::AnswerEntry("CPU", abi, log, lenet::cpu::NewBackend);
 }

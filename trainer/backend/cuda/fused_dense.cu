@@ -3,6 +3,7 @@
 #include <cuda_pipeline.h>
 
 #include <algorithm>
+#include <cstddef>
 
 #include "trainer/backend/cuda/fused_images.cuh"
 #include "trainer/backend/cuda/fused_kernels.h"
@@ -44,10 +45,6 @@ struct Shared {
   // Followed by the last layer's weights [classes][kFeatures2], and kBeyond floats that count as little.
 };
 constexpr int kBeyond = 16;
-
-size_t BytesOfBlock(int classes) {
-  return sizeof(Shared) + sizeof(float) * static_cast<size_t>(classes * kFeatures2 + kBeyond);
-}
 
 // A product's sums, and those of its products with small parts, see SplitTf32. The former take few products at a time,
 // as long sums lose bits on the tensor cores.
@@ -301,7 +298,9 @@ __global__ void __launch_bounds__(kThreads, 1) DenseKernel(const __grid_constant
 
 }  // namespace
 
-int SharedBytesOfDense(int classes) { return static_cast<int>(BytesOfBlock(classes)); }
+int SharedBytesOfDense(int classes) {
+  return static_cast<int>(sizeof(Shared) + sizeof(float) * (classes * kFeatures2 + kBeyond));
+}
 
 cudaError_t PrepareDense(int classes) {
   const int bytes = SharedBytesOfDense(classes);
@@ -314,7 +313,7 @@ cudaError_t PrepareDense(int classes) {
 cudaError_t LaunchDense(const PassArguments& arguments, int multiprocessors, cudaStream_t stream) {
   const int groups = (arguments.batch + kImages - 1) / kImages;
   return LaunchEarly(arguments.backward ? DenseKernel<true> : DenseKernel<false>, std::min(groups, multiprocessors),
-                     kThreads, BytesOfBlock(arguments.classes), stream, arguments);
+                     kThreads, SharedBytesOfDense(arguments.classes), stream, arguments);
 }
 
 }  // namespace lenet::cuda::fused

@@ -5,14 +5,12 @@
 #include <cuda/atomic>
 
 #include "trainer/backend/cuda/block_sum.cuh"
-#include "trainer/backend/cuda/fused_lenet.h"
+#include "trainer/backend/cuda/fused_values.cuh"
 #include "trainer/backend/cuda/launch_early.cuh"
 #include "trainer/backend/cuda/tensor_core.cuh"
 
 namespace lenet::cuda::fused {
 namespace {
-
-constexpr int kWarp = 32;
 
 // Weights of a linear layer that a block has. Small batches take many small tiles, large ones larger tiles, whose
 // products go through the tensor cores.
@@ -94,8 +92,8 @@ __device__ __forceinline__ void AddImages(SmallTile, const GradientArguments& a,
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       const bool valid = b + i * stride < a.batch;
-      d[i] = valid ? *reinterpret_cast<const float4*>(gradients) : make_float4(0, 0, 0, 0);
-      x[i] = valid ? *reinterpret_cast<const float4*>(inputs) : make_float4(0, 0, 0, 0);
+      d[i] = valid ? Load4(gradients) : make_float4(0, 0, 0, 0);
+      x[i] = valid ? Load4(inputs) : make_float4(0, 0, 0, 0);
       gradients += stride * kGradientRow;
       inputs += stride * kInputRow;
     }
@@ -115,7 +113,7 @@ __device__ __forceinline__ void AddImages(SmallTile, const GradientArguments& a,
 #pragma unroll
   for (int o = 0; o < 4; ++o) {
     float* const row = of_warp + (output + o) * SmallTile::kInputs + input;
-    *reinterpret_cast<float4*>(row) = make_float4(sums[o][0], sums[o][1], sums[o][2], sums[o][3]);
+    Store4(row, make_float4(sums[o][0], sums[o][1], sums[o][2], sums[o][3]));
     if (lane % 16 == 0) of_warp[SmallTile::kOutputs * SmallTile::kInputs + output + o] = bias_sums[o];
   }
 }
@@ -181,8 +179,8 @@ __device__ __forceinline__ void AddImages(LargeTile, const GradientArguments& a,
             make_float2(sums[line][n][2 * i], sums[line][n][2 * i + 1]);
       }
       float bias = bias_sums[line][i];
-      bias += __shfl_xor_sync(~0u, bias, 1);
-      bias += __shfl_xor_sync(~0u, bias, 2);
+      bias += __shfl_xor_sync(kAllLanes, bias, 1);
+      bias += __shfl_xor_sync(kAllLanes, bias, 2);
       if (column == 0) of_warp[LargeTile::kOutputs * LargeTile::kInputs + o] = bias;
     }
   }
@@ -193,7 +191,7 @@ template <int kCount>
 __device__ __forceinline__ void AddRows(const float* from, int rows, int pitch, float (&sums)[kCount]) {
   const auto add = [&](const float* row) {
     if constexpr (kCount == 4) {
-      const float4 v = *reinterpret_cast<const float4*>(row);
+      const float4 v = Load4(row);
       sums[0] += v.x;
       sums[1] += v.y;
       sums[2] += v.z;
@@ -221,7 +219,7 @@ __device__ __forceinline__ bool WriteTile(const GradientArguments& a, const Laye
   const int tiles_across = (layer.inputs + Tile::kInputs - 1) / Tile::kInputs;
   const int first_output = tile / tiles_across * Tile::kOutputs;
   const int first_input = tile % tiles_across * Tile::kInputs;
-  const int thread = threadIdx.x;
+  const int thread = Thread();
   AddImages(Tile(), a, layer, first_output, first_input, slice * Tile::kWarps + thread / kWarp, slices * Tile::kWarps);
   __syncthreads();
   const bool has_bias = first_input == 0 && thread < Tile::kOutputs;

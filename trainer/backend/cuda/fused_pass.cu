@@ -3,6 +3,7 @@
 #include <cuda_pipeline.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cuda/barrier>
 #include <cuda/ptx>
 
@@ -30,10 +31,6 @@ struct Shared {
   // Followed by those parameters as they lie in the flat buffer; in the end, by partial sums.
 };
 static_assert(sizeof(Shared) % 16 == 0);  // for the bulk copies behind it
-
-size_t BytesOfBlock(const Offsets& offsets) {
-  return sizeof(Shared) + sizeof(float) * static_cast<size_t>(offsets.fc3_weight - offsets.fc1_weight);
-}
 
 // Starts the copies of the first two linear layers' parameters, each of which sets off its barrier.
 __device__ void CopyLinearParameters(Shared& s, float* to, const PassArguments& a) {
@@ -154,7 +151,9 @@ __global__ void __launch_bounds__(kThreads, 1) PassKernel(const __grid_constant_
 
 }  // namespace
 
-int SharedBytesOfSmallPass(const Offsets& offsets) { return static_cast<int>(BytesOfBlock(offsets)); }
+int SharedBytesOfSmallPass(const Offsets& offsets) {
+  return static_cast<int>(sizeof(Shared) + sizeof(float) * (offsets.fc3_weight - offsets.fc1_weight));
+}
 
 cudaError_t PrepareSmallPass(const Offsets& offsets) {
   const int bytes = SharedBytesOfSmallPass(offsets);
@@ -165,7 +164,7 @@ cudaError_t PrepareSmallPass(const Offsets& offsets) {
 
 cudaError_t LaunchSmallPass(const PassArguments& arguments, cudaStream_t stream) {
   return LaunchEarly(arguments.backward ? PassKernel<true> : PassKernel<false>, arguments.batch, kThreads,
-                     BytesOfBlock(arguments.offsets), stream, arguments);
+                     SharedBytesOfSmallPass(arguments.offsets), stream, arguments);
 }
 
 bool IsLarge(int batch, int multiprocessors) { return batch > 2 * multiprocessors; }

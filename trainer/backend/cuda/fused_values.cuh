@@ -3,7 +3,6 @@
 #ifndef LENET_TRAINER_BACKEND_CUDA_FUSED_VALUES_CUH_
 #define LENET_TRAINER_BACKEND_CUDA_FUSED_VALUES_CUH_
 
-#include <cstddef>
 #include <cstdint>
 
 #include "trainer/backend/cuda/fused_lenet.h"

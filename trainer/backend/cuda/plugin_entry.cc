@@ -1,12 +1,11 @@
 // What the plug-in library exports; see trainer/backend/plugin.h.
+#include "trainer/backend/plugin_entry.h"
+
 #include <cstdlib>
-#include <exception>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "trainer/backend/cuda/cuda_backend.h"
-#include "trainer/backend/plugin.h"
-#include "trainer/base/log.h"
 #include "trainer/comm/nccl.h"
 
 namespace lenet::cuda {
@@ -27,15 +26,5 @@ absl::StatusOr<std::unique_ptr<Backend>> NewBackend() {
 
 extern "C" __attribute__((visibility("default"))) void lenet_new_backend(
     int abi, const lenet::LogSink& log, absl::StatusOr<std::unique_ptr<lenet::Backend>>* result) {
-  try {
-    if (abi != lenet::kBackendAbi) {
-      *result = absl::UnavailableError(
-          absl::StrCat("the CUDA plug-in has interface ", int{lenet::kBackendAbi}, ", the program ", abi));
-      return;
-    }
-    lenet::SetLogSink(log);
-    *result = lenet::cuda::NewBackend();
-  } catch (const std::exception& e) {
-    *result = absl::InternalError(e.what());
-  }
+  *result = lenet::AnswerEntry("CUDA", abi, log, lenet::cuda::NewBackend);
 }
