@@ -73,7 +73,7 @@ constexpr int kThreads = kWarps * kWarp;
 constexpr int kBackwardBlocks = 2;  // of a multiprocessor
 
 struct BackwardShared {
-  ConvWeights weights;
+  float second[kMaps2 * kWeightPitch];  // the second convolution's weights, as in ConvWeights
   Pixels pixels[2];
   ConvValues values[2];
   float pool2[2][kFeatures0];
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kThreads, kBackwardBlocks)
     }
     __pipeline_commit();
   };
-  LoadConvWeights<kWarps>(a.parameters, a.offsets, s.weights, [] {});
+  CopySecondWeights<kWarps>(a.parameters + a.offsets.conv2_weight, s.second);
   AwaitPrevious();
   LetNextStart();
   fetch_values(begin, 0);
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kThreads, kBackwardBlocks)
     fetch_values(b + stride, 1 - current);
     static_assert(kThreads == kFeatures0);
     sums.bias2 += s.pool2[current][Thread()];
-    Conv2Backward<kWarps>(s.weights, s.pool2[current], s.values[current], s.scratch, sums.weights2);
+    Conv2Backward<kWarps>(s.second, s.pool2[current], s.values[current], s.scratch, sums.weights2);
     __syncthreads();
     Conv1Weights<kWarps>(s.pixels[current], s.values[current], sums.weights1);
     current = 1 - current;

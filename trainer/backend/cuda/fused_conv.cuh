@@ -19,16 +19,17 @@ namespace lenet::cuda::fused {
 inline constexpr int kRowPairs = kSide / 2;  // of an image row
 inline constexpr float kPixelScale = 1.0f / 255;
 
-// The maximum of a window's sums; the first of equals wins, a NaN against what comes before it, and what comes after a
-// NaN against that.
+// The maximum of a window's sums; the first of equals wins, and the first NaN against all numbers.
 __device__ __forceinline__ float Maximum(const float (&sums)[4], int* winner) {
   float best = sums[0];
   *winner = 0;
 #pragma unroll
   for (int k = 1; k < 4; ++k) {
-    const bool wins = !(sums[k] <= best);
-    best = wins ? sums[k] : best;
-    *winner = wins ? k : *winner;
+    float larger;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(best), "f"(sums[k]));
+    // Compared by bits, as a NaN does not equal itself. A zero is +0 here, as these sums begin with +0.
+    *winner = __float_as_uint(larger) != __float_as_uint(best) ? k : *winner;
+    best = larger;
   }
   return best;
 }
@@ -36,6 +37,16 @@ __device__ __forceinline__ float Maximum(const float (&sums)[4], int* winner) {
 // The first convolution's inner dimension of 32 are pairs of neighbours in a window's row, three a row (the last one's
 // second weight is zero), and a sixteenth of zeros.
 inline constexpr int kPairs = 15;
+
+// Starts to copy the second convolution's weights, which have come after __pipeline_wait_prior(0).
+template <int kWarps>
+__device__ __forceinline__ void CopySecondWeights(const float* from, float* to) {
+  constexpr int kInner = kMaps1 * kTaps;
+#pragma unroll
+  for (int i = Thread(); i < kWeights2 / 2; i += kWarps * kWarp) {
+    __pipeline_memcpy_async(to + 2 * i / kInner * kWeightPitch + 2 * i % kInner, from + 2 * i, 2 * sizeof(float));
+  }
+}
 
 // Loads the weights. The first convolution's are split into the fragments of the product: of lane l, part p,
 // first[p][l] holds b[0] and b[1] of the first and of the second half of the inner dimension. The second convolution's
@@ -55,12 +66,7 @@ __device__ __forceinline__ void LoadConvWeights(const float* parameters, const O
     }
   }
   if (fragment == 4 && Lane() < kMaps1) w[0] = __ldcg(parameters + at.conv1_bias + Lane());
-  constexpr int kInner = kMaps1 * kTaps;
-#pragma unroll
-  for (int i = Thread(); i < kWeights2 / 2; i += kWarps * kWarp) {
-    __pipeline_memcpy_async(to.second + 2 * i / kInner * kWeightPitch + 2 * i % kInner,
-                            parameters + at.conv2_weight + 2 * i, 2 * sizeof(float));
-  }
+  CopySecondWeights<kWarps>(parameters + at.conv2_weight, to.second);
   if (Thread() < kMaps2) {
     __pipeline_memcpy_async(to.second_bias + Thread(), parameters + at.conv2_bias + Thread(), sizeof(float));
   }
@@ -278,12 +284,13 @@ __device__ __forceinline__ void Conv2(const ConvWeights& all, ConvValues& values
       constexpr int kSteps = (kHalfRows + 3) / 4 / kSplitsOfMap;
 #pragma unroll
       for (int i = 0; i < kSteps; ++i) {
-        // The sixteenth reads beyond pool1, winners as tiny numbers; its weights are zero.
-        const int weight_row = ((split - 3 * kSplitsOfMap) * kSteps + i) * 4 + column;
+        // In place of a sixteenth the fifteenth again, with weights of zero.
+        const int wanted = ((split - 3 * kSplitsOfMap) * kSteps + i) * 4 + column;
+        const int weight_row = min(wanted, kHalfRows - 1);
         const float* const at = from + weight_row * kSide1 + weight_row / 5 * (kMapPitch - 5 * kSide1) + 4;
         load(at, a[0]);
         load(at + kSide1, a[1]);
-        add(a, weights + min(weight_row, kHalfRows - 1) * 5 + 4, weight_row < kHalfRows);
+        add(a, weights + weight_row * 5 + 4, wanted < kHalfRows);
       }
     }
     float4* const partials = reinterpret_cast<float4*>(scratch) + split * kFeatures0;
@@ -380,10 +387,10 @@ inline constexpr int kWindowRows = 6;
 inline constexpr int kConv2BackwardScratch = 16 * kMaps1 * kWindowRows * kSide1;
 
 // From the gradient of pool2, zero where the activation was off, to pool1's, which takes the place of pool1, and adds
-// to `sums` the gradient of the weights: of output maps 4 * (warp % 4) + i, in the lane's row. scratch:
-// kConv2BackwardScratch floats. Has a barrier in it and needs one after it.
+// to `sums` the gradient of the weights: of output maps 4 * (warp % 4) + i, in the lane's row. second: of ConvWeights;
+// scratch: kConv2BackwardScratch floats. Has a barrier in it and needs one after it.
 template <int kWarps>
-__device__ __forceinline__ void Conv2Backward(const ConvWeights& all, const float* pool2, ConvValues& values,
+__device__ __forceinline__ void Conv2Backward(const float* second, const float* pool2, ConvValues& values,
                                               float* scratch, float (&sums)[4][5]) {
   const int lane = min(Lane(), kMaps1 * 5 - 1);  // the last two only take part in shuffles
   const int map = lane / 5;
@@ -403,7 +410,7 @@ __device__ __forceinline__ void Conv2Backward(const ConvWeights& all, const floa
       const int map2 = first_map2 + i;
       float weights[5];
 #pragma unroll
-      for (int x = 0; x < 5; ++x) weights[x] = all.second[map2 * kWeightPitch + lane * 5 + x];
+      for (int x = 0; x < 5; ++x) weights[x] = second[map2 * kWeightPitch + lane * 5 + x];
       const float4 d = Load4(pool2 + map2 * kArea2 + y * kSide2);
       const uint32_t winners = *reinterpret_cast<const uint32_t*>(values.winner2 + map2 * kArea2 + y * kSide2);
       AddConv2Window<0>(winners, d.x, weights, part, sums[i]);

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "trainer/backend/cuda/fused_images.cuh"
 #include "trainer/backend/cuda/fused_kernels.h"
 #include "trainer/backend/cuda/fused_softmax.cuh"
+#include "trainer/backend/cuda/image_source.cuh"
 #include "trainer/backend/cuda/launch_early.cuh"
 #include "trainer/backend/cuda/tensor_core.cuh"
 
@@ -28,6 +28,8 @@ constexpr int kGradient2Pitch = 100;
 constexpr int kGradient3Pitch = 68;
 constexpr int kPartialPitch = 132;
 
+using Partials = float[2][kImages][kPartialPitch];  // sums of products whose inner dimension two warps share
+
 // Values that a product takes beyond a layer's last are zero, and so their weights, if finite, do not count.
 struct Shared {
   float pool2[kImages][kWeight1Pitch];
@@ -36,7 +38,7 @@ struct Shared {
   float gradient1[kImages][kGradient1Pitch];  // of hidden1's sums, and so on
   float gradient2[kImages][kGradient2Pitch];
   float gradient3[kImages][kGradient3Pitch];
-  float partials[2][kImages][kPartialPitch];  // of products whose inner dimension two warps share
+  Partials partials;
   float weight1[kFeatures1][kWeight1Pitch];
   float weight2[kFeatures2][kFeatures1];
   float bias1[kFeatures1];
@@ -52,12 +54,16 @@ struct Sums {
   float big[4] = {};
   float small[4] = {};
 
-  __device__ __forceinline__ void Add(const uint32_t (&a)[4], const uint32_t (&a_small)[4], const uint32_t (&b)[2],
-                                      const uint32_t (&b_small)[2]) {
+  __device__ __forceinline__ void Add(const float (&a)[4], const float (&b)[2]) {
+    uint32_t a_big[4], a_small[4], b_big[2], b_small[2];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) SplitTf32(a[i], a_big[i], a_small[i]);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) SplitTf32(b[i], b_big[i], b_small[i]);
     float products[4] = {};
-    AddProductTf32(small, a_small, b);
-    AddProductTf32(products, a, b);
-    AddProductTf32(small, a, b_small);
+    AddProductTf32(small, a_small, b_big);
+    AddProductTf32(products, a_big, b_big);
+    AddProductTf32(small, a_big, b_small);
 #pragma unroll
     for (int i = 0; i < 4; ++i) big[i] += products[i];
   }
@@ -75,21 +81,8 @@ __device__ __forceinline__ void Product(const float* weights0, const float* weig
     const float4 w0 = Load4(weights0 + at);
     const float4 w8 = Load4(weights8 + at);
     const float4 x = Load4(inputs + at);
-    uint32_t a[4], a_small[4], b[2], b_small[2];
-    SplitTf32(w0.x, a[0], a_small[0]);
-    SplitTf32(w8.x, a[1], a_small[1]);
-    SplitTf32(w0.y, a[2], a_small[2]);
-    SplitTf32(w8.y, a[3], a_small[3]);
-    SplitTf32(x.x, b[0], b_small[0]);
-    SplitTf32(x.y, b[1], b_small[1]);
-    sums.Add(a, a_small, b, b_small);
-    SplitTf32(w0.z, a[0], a_small[0]);
-    SplitTf32(w8.z, a[1], a_small[1]);
-    SplitTf32(w0.w, a[2], a_small[2]);
-    SplitTf32(w8.w, a[3], a_small[3]);
-    SplitTf32(x.z, b[0], b_small[0]);
-    SplitTf32(x.w, b[1], b_small[1]);
-    sums.Add(a, a_small, b, b_small);
+    sums.Add({w0.x, w8.x, w0.y, w8.y}, {x.x, x.y});
+    sums.Add({w0.z, w8.z, w0.w, w8.w}, {x.z, x.w});
   }
 }
 
@@ -104,14 +97,7 @@ __device__ __forceinline__ void ProductBackward(const float* weights, int output
     const int o = first + 8 * step + column;
     const float* const w0 = weights + min(o, outputs - 1) * kPitch;
     const float* const w4 = weights + min(o + 4, outputs - 1) * kPitch;
-    uint32_t a[4], a_small[4], b[2], b_small[2];
-    SplitTf32(w0[0], a[0], a_small[0]);
-    SplitTf32(w0[8], a[1], a_small[1]);
-    SplitTf32(w4[0], a[2], a_small[2]);
-    SplitTf32(w4[8], a[3], a_small[3]);
-    SplitTf32(gradients[o], b[0], b_small[0]);
-    SplitTf32(gradients[o + 4], b[1], b_small[1]);
-    sums.Add(a, a_small, b, b_small);
+    sums.Add({w0[0], w0[8], w4[0], w4[8]}, {gradients[o], gradients[o + 4]});
   }
 }
 
@@ -122,6 +108,37 @@ __device__ __forceinline__ void ForEach(const Sums& sums, int first, int count, 
   for (int i = 0; i < 4; ++i) {
     const int line = first + Lane() / 4 + i / 2 * 8;
     if (line < count) store(Lane() % 4 * 2 + i % 2, line, sums[i]);
+  }
+}
+
+__device__ __forceinline__ void StorePartial(const Sums& sums, int tile, int count, int half, Partials& partials) {
+  ForEach(sums, tile, count, [&](int image, int line, float v) { partials[half][image][line] = v; });
+}
+
+// The sums of a layer of at most kMaxOut outputs, without the bias: partials. weights: [outputs][pitch].
+template <int kIn, int kMaxOut>
+__device__ __forceinline__ void LayerSums(const float* weights, int pitch, int outputs, const float* inputs,
+                                          Partials& partials) {
+  constexpr int kTiles = (kMaxOut + 15) / 16;
+  constexpr int kSteps = (kIn + 31) / 32;  // of half the inputs, rounded up
+  static_assert(2 * kTiles <= kWarps);
+  const int tile = WarpIndex() % kTiles * 16;
+  const int half = WarpIndex() / kTiles;
+  if ((2 * kTiles < kWarps && half >= 2) || tile >= outputs) return;
+  const auto row = [&](int o) { return weights + min(o, outputs - 1) * pitch + half * kSteps * 16; };
+  const int o = tile + Lane() / 4;
+  Sums sums;
+  Product<kSteps>(row(o), row(o + 8), inputs + half * kSteps * 16, sums);
+  StorePartial(sums, tile, outputs, half, partials);
+}
+
+// Calls store(image, output, sum) for the kOut outputs of all images.
+template <int kOut, typename Store>
+__device__ __forceinline__ void AddPartials(const Partials& partials, const Store& store) {
+  for (int i = Thread(); i < kImages * kOut; i += kThreads) {
+    const int image = i / kOut;
+    const int o = i % kOut;
+    store(image, o, partials[0][image][o] + partials[1][image][o]);
   }
 }
 
@@ -164,13 +181,21 @@ __global__ void __launch_bounds__(kThreads, 1) DenseKernel(const __grid_constant
   AwaitPrevious();
   LetNextStart();
   __syncthreads();
-  const auto partial = [&](int half) {
-    return [&s, half](int image, int line, float v) { s.partials[half][image][line] = v; };
-  };
   const ImageIndex index_of(a.source, a.batch);
   const int stride = static_cast<int>(gridDim.x) * kImages;
 #pragma unroll 1
   for (int first = static_cast<int>(blockIdx.x) * kImages; first < a.batch; first += stride) {
+    // Unit i of a hidden layer and of image g, and its sum's gradient; `at`: the layer's place in the image's rows.
+    const auto store_hidden = [&](int g, int i, float sum, float* hidden, int at) {
+      const float v = Relu(sum);
+      hidden[i] = v;
+      if (kBackward && first + g < a.batch) a.inputs[int64_t{first + g} * kInputRow + at + i] = v;
+    };
+    const auto store_gradient = [&](int g, int i, float gradient, const float* hidden, float* to, int at) {
+      const float v = hidden[i] <= 0 ? 0.0f : gradient;
+      to[i] = v;
+      if (first + g < a.batch) a.gradients[int64_t{first + g} * kGradientRow + at + i] = v;
+    };
     {
       constexpr int kQuads = kFeatures0 / 4;
       static_assert(kImages * kQuads == kThreads);
@@ -186,53 +211,18 @@ __global__ void __launch_bounds__(kThreads, 1) DenseKernel(const __grid_constant
     const int label = valid ? a.set.labels[index_of(b)] : 0;
     __pipeline_wait_prior(0);
     __syncthreads();
-    {
-      const int tile = warp % 8 * 16;
-      const int half = warp / 8;
-      Sums sums;
-      const float* const w0 = s.weight1[tile + row] + half * kFeatures0 / 2;
-      const float* const w8 = s.weight1[min(tile + 8 + row, kFeatures1 - 1)] + half * kFeatures0 / 2;
-      Product<kFeatures0 / 32>(w0, w8, s.pool2[row] + half * kFeatures0 / 2, sums);
-      ForEach(sums, tile, kFeatures1, partial(half));
-    }
+    LayerSums<kFeatures0, kFeatures1>(s.weight1[0], kWeight1Pitch, kFeatures1, s.pool2[row], s.partials);
     __syncthreads();
-    for (int i = Thread(); i < kImages * kFeatures1; i += kThreads) {
-      const int g = i / kFeatures1;
-      const int o = i % kFeatures1;
-      const float v = Relu(s.partials[0][g][o] + s.partials[1][g][o] + s.bias1[o]);
-      s.hidden1[g][o] = v;
-      if (kBackward && first + g < a.batch) a.inputs[int64_t{first + g} * kInputRow + kFeatures0 + o] = v;
-    }
+    AddPartials<kFeatures1>(
+        s.partials, [&](int g, int o, float sum) { store_hidden(g, o, sum + s.bias1[o], s.hidden1[g], kFeatures0); });
     __syncthreads();
-    if (warp < 12) {
-      const int tile = warp % 6 * 16;
-      const int half = warp / 6;
-      Sums sums;
-      const float* const w0 = s.weight2[min(tile + row, kFeatures2 - 1)] + half * 64;
-      const float* const w8 = s.weight2[min(tile + 8 + row, kFeatures2 - 1)] + half * 64;
-      Product<4>(w0, w8, s.hidden1[row] + half * 64, sums);
-      ForEach(sums, tile, kFeatures2, partial(half));
-    }
+    LayerSums<kFeatures1, kFeatures2>(s.weight2[0], kFeatures1, kFeatures2, s.hidden1[row], s.partials);
     __syncthreads();
-    for (int i = Thread(); i < kImages * kFeatures2; i += kThreads) {
-      const int g = i / kFeatures2;
-      const int o = i % kFeatures2;
-      const float v = Relu(s.partials[0][g][o] + s.partials[1][g][o] + s.bias2[o]);
-      s.hidden2[g][o] = v;
-      if (kBackward && first + g < a.batch) {
-        a.inputs[int64_t{first + g} * kInputRow + kFeatures0 + kFeatures1 + o] = v;
-      }
-    }
+    AddPartials<kFeatures2>(s.partials, [&](int g, int o, float sum) {
+      store_hidden(g, o, sum + s.bias2[o], s.hidden2[g], kFeatures0 + kFeatures1);
+    });
     __syncthreads();
-    if (warp < 8 && warp % 4 * 16 < a.classes) {
-      const int tile = warp % 4 * 16;
-      const int half = warp / 4;
-      Sums sums;
-      const float* const w0 = weight3 + min(tile + row, a.classes - 1) * kFeatures2 + half * 48;
-      const float* const w8 = weight3 + min(tile + 8 + row, a.classes - 1) * kFeatures2 + half * 48;
-      Product<3>(w0, w8, s.hidden2[row] + half * 48, sums);
-      ForEach(sums, tile, a.classes, partial(half));
-    }
+    LayerSums<kFeatures2, kMaxClasses>(weight3, kFeatures2, a.classes, s.hidden2[row], s.partials);
     __syncthreads();
     if (warp < kImages) {
       float* const logits = s.partials[0][warp];
@@ -255,11 +245,8 @@ __global__ void __launch_bounds__(kThreads, 1) DenseKernel(const __grid_constant
         const int tile = warp * 16;
         Sums sums;
         ProductBackward<kFeatures2>(weight3 + tile + row, a.classes, 0, (a.classes + 7) / 8, s.gradient3[row], sums);
-        ForEach(sums, tile, kFeatures2, [&](int g, int i, float v) {
-          v = s.hidden2[g][i] <= 0 ? 0.0f : v;
-          s.gradient2[g][i] = v;
-          if (first + g < a.batch) a.gradients[int64_t{first + g} * kGradientRow + kFeatures1 + i] = v;
-        });
+        ForEach(sums, tile, kFeatures2,
+                [&](int g, int i, float v) { store_gradient(g, i, v, s.hidden2[g], s.gradient2[g], kFeatures1); });
       }
       __syncthreads();
       {
@@ -268,16 +255,11 @@ __global__ void __launch_bounds__(kThreads, 1) DenseKernel(const __grid_constant
         Sums sums;
         ProductBackward<kFeatures1>(s.weight2[0] + tile + row, kFeatures2, half * 48, half == 0 ? 6 : 5,
                                     s.gradient2[row], sums);
-        ForEach(sums, tile, kFeatures1, partial(half));
+        StorePartial(sums, tile, kFeatures1, half, s.partials);
       }
       __syncthreads();
-      for (int i = Thread(); i < kImages * kFeatures1; i += kThreads) {
-        const int g = i / kFeatures1;
-        const int o = i % kFeatures1;
-        const float v = s.hidden1[g][o] <= 0 ? 0.0f : s.partials[0][g][o] + s.partials[1][g][o];
-        s.gradient1[g][o] = v;
-        if (first + g < a.batch) a.gradients[int64_t{first + g} * kGradientRow + o] = v;
-      }
+      AddPartials<kFeatures1>(
+          s.partials, [&](int g, int i, float sum) { store_gradient(g, i, sum, s.hidden1[g], s.gradient1[g], 0); });
       __syncthreads();
       {
         const int tile = warp * 16;

@@ -208,14 +208,13 @@ __device__ __forceinline__ void AddRows(const float* from, int rows, int pitch, 
 // Whether this block wrote the tile; then *square is that of what this thread wrote. tile: of the layer, and of all.
 template <typename Tile>
 __device__ __forceinline__ bool WriteTile(const GradientArguments& a, const Layer& layer, int tile, int of_all,
-                                          int slice, double* square) {
+                                          int slice, int slices, double* square) {
   constexpr int kSums = kTileSums<Tile>;
   constexpr int kWeights = Tile::kOutputs * Tile::kInputs;
   // A thread has kCount neighbours in each of kParts parts of the tile, and the first threads a bias each.
   constexpr int kCount = kWeights / kThreads<Tile> >= 4 ? 4 : 1;
   constexpr int kParts = kWeights / kThreads<Tile> / kCount;
   static_assert(kParts * kCount * kThreads<Tile> == kWeights && Tile::kOutputs <= kThreads<Tile>);
-  const int slices = Tile::kSliced ? a.slices : 1;
   const int tiles_across = (layer.inputs + Tile::kInputs - 1) / Tile::kInputs;
   const int first_output = tile / tiles_across * Tile::kOutputs;
   const int first_input = tile % tiles_across * Tile::kInputs;
@@ -321,7 +320,8 @@ __device__ void StepLoss(const GradientArguments& a) {
 }
 
 template <typename Tile>
-__global__ void __launch_bounds__(kThreads<Tile>) GradientKernel(const __grid_constant__ GradientArguments a) {
+__global__ void __launch_bounds__(kThreads<Tile>)
+    GradientKernel(const __grid_constant__ GradientArguments a, int wanted_slices) {
   constexpr int kTiles1 = Tiles<Tile>(kFeatures1, kFeatures0);
   constexpr int kTiles2 = Tiles<Tile>(kFeatures2, kFeatures1);
   const Layer fc1 = {kFeatures1, kFeatures0, 0, 0, a.offsets.fc1_weight, a.offsets.fc1_bias};
@@ -333,7 +333,7 @@ __global__ void __launch_bounds__(kThreads<Tile>) GradientKernel(const __grid_co
   LetNextStart();
   const int tiles = LinearTiles<Tile>(a.classes);
   int block = static_cast<int>(blockIdx.x == 0 ? gridDim.x - 1 : blockIdx.x - 1);  // the loss, which takes long, first
-  const int slices = Tile::kSliced ? a.slices : 1;
+  const int slices = Tile::kSliced ? wanted_slices : 1;
   int square_of = block - tiles * (slices - 1);
   double square = 0;
   bool wrote = true;
@@ -343,11 +343,11 @@ __global__ void __launch_bounds__(kThreads<Tile>) GradientKernel(const __grid_co
     square_of = tile;
     // The layers' sizes are known where each has its own call.
     if (tile < kTiles1) {
-      wrote = WriteTile<Tile>(a, fc1, tile, tile, slice, &square);
+      wrote = WriteTile<Tile>(a, fc1, tile, tile, slice, slices, &square);
     } else if (tile < kTiles1 + kTiles2) {
-      wrote = WriteTile<Tile>(a, fc2, tile - kTiles1, tile, slice, &square);
+      wrote = WriteTile<Tile>(a, fc2, tile - kTiles1, tile, slice, slices, &square);
     } else {
-      wrote = WriteTile<Tile>(a, fc3, tile - kTiles1 - kTiles2, tile, slice, &square);
+      wrote = WriteTile<Tile>(a, fc3, tile - kTiles1 - kTiles2, tile, slice, slices, &square);
     }
   } else if ((block -= tiles * slices) < kConvBlocks<Tile>) {
     square = ConvColumns<Tile>(a, block);
@@ -370,10 +370,9 @@ constexpr int Blocks(int classes) {
 
 template <typename Tile>
 cudaError_t Launch(const GradientArguments& arguments, cudaStream_t stream) {
-  GradientArguments with = arguments;
-  with.slices = Slices(arguments.batch);
-  const int blocks = Blocks<Tile>(arguments.classes) + LinearTiles<Tile>(arguments.classes) * (with.slices - 1);
-  return LaunchEarly(GradientKernel<Tile>, blocks, kThreads<Tile>, kSharedBytes<Tile>, stream, with);
+  const int slices = Slices(arguments.batch);
+  const int blocks = Blocks<Tile>(arguments.classes) + LinearTiles<Tile>(arguments.classes) * (slices - 1);
+  return LaunchEarly(GradientKernel<Tile>, blocks, kThreads<Tile>, kSharedBytes<Tile>, stream, arguments, slices);
 }
 
 }  // namespace

@@ -42,13 +42,6 @@ struct Offsets {
   int end;
 };
 
-// Where images come from: of the first that is not null the batch's, else begin, begin + 1, …
-struct Source {
-  const Chunk* chunk = nullptr;       // of the chunk's next step
-  const uint32_t* indices = nullptr;  // [batch]
-  int64_t begin = 0;
-};
-
 // What each image of a batch gives.
 struct ResultArguments {
   float* losses = nullptr;     // [batch]
@@ -104,7 +97,6 @@ struct GradientArguments {
   // the end.
   float* partials = nullptr;
   uint32_t* arrivals = nullptr;
-  int slices = 1;  // of the batch; LaunchGradient sets it
 };
 
 int GradientBlocks(int batch, int classes);

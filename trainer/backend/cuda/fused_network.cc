@@ -112,8 +112,7 @@ fused::PassArguments FusedNetwork::Arguments(const ImageSet& set, const fused::R
           .inputs = inputs_.get()};
 }
 
-absl::Status FusedNetwork::ForwardBackward(const fused::Source& source, float scale,
-                                           const fused::ResultArguments& results) {
+absl::Status FusedNetwork::ForwardBackward(const Source& source, float scale, const fused::ResultArguments& results) {
   fused::PassArguments arguments = Arguments(rank_->dataset.train(), results);
   arguments.source = source;
   arguments.scale = scale;

@@ -26,7 +26,7 @@ class FusedNetwork {
                                                               float* gradient);
 
   // All only queue on the main stream. The gradient is that of the losses' sum, times `scale`.
-  absl::Status ForwardBackward(const fused::Source& source, float scale, const fused::ResultArguments& results);
+  absl::Status ForwardBackward(const Source& source, float scale, const fused::ResultArguments& results);
   // The flat gradient from the last ForwardBackward. If `chunk` is not null it is counted up, and the step's mean loss
   // goes into `step_losses`. norm_partials: [norm_blocks()], see LaunchSgd, or null.
   absl::Status Gradient(const float* losses, Chunk* chunk, float* step_losses, double* norm_partials);

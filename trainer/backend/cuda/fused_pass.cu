@@ -12,6 +12,7 @@
 #include "trainer/backend/cuda/fused_kernels.h"
 #include "trainer/backend/cuda/fused_linear.cuh"
 #include "trainer/backend/cuda/fused_softmax.cuh"
+#include "trainer/backend/cuda/image_source.cuh"
 #include "trainer/backend/cuda/launch_early.cuh"
 
 namespace lenet::cuda::fused {
@@ -139,7 +140,7 @@ __global__ void __launch_bounds__(kThreads, 1) PassKernel(const __grid_constant_
       v.pool2[Thread()] = sums.bias2;
     }
     __syncthreads();
-    Conv2Backward<kPassWarps>(s.weights, v.pool2, s.conv, s.scratch, sums.weights2);
+    Conv2Backward<kPassWarps>(s.weights.second, v.pool2, s.conv, s.scratch, sums.weights2);
     __syncthreads();
     Conv1Weights<kPassWarps>(s.pixels, s.conv, sums.weights1);
     // The linear layers' weights are done with.

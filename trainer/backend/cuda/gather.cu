@@ -1,4 +1,7 @@
 // A batch from the resident images: bytes by index to floats.
+#include <algorithm>
+
+#include "trainer/backend/cuda/image_source.cuh"
 #include "trainer/backend/cuda/kernels.h"
 
 namespace lenet::cuda {
@@ -6,26 +9,10 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// The first that is not null says where image b of the batch comes from.
-struct Source {
-  const Chunk* chunk;
-  const uint32_t* indices;
-  int64_t begin;
-  int64_t last;
-};
-
-__device__ int64_t SourceIndex(const Source& source, int batch, int b) {
-  if (source.chunk != nullptr) {
-    const uint32_t* indices = reinterpret_cast<const uint32_t*>(source.chunk + 1);
-    return indices[int64_t{source.chunk->next_step} * batch + b];
-  }
-  if (source.indices != nullptr) return source.indices[b];
-  return min(source.begin + b, source.last);
-}
-
-__global__ void GatherKernel(ImageSet set, Source source, float* x, uint8_t* batch_labels) {
+// `last`: of the batch, the image that those after it are, too.
+__global__ void GatherKernel(ImageSet set, Source source, int last, float* x, uint8_t* batch_labels) {
   const int b = blockIdx.x;
-  const int64_t index = SourceIndex(source, gridDim.x, b);
+  const int64_t index = ImageIndex(source, gridDim.x)(min(b, last));
   const uint8_t* image = set.images + index * set.image_size;
   float* out = x + int64_t{b} * set.image_size;
   if (set.image_size % 4 == 0) {
@@ -41,9 +28,9 @@ __global__ void GatherKernel(ImageSet set, Source source, float* x, uint8_t* bat
   if (threadIdx.x == 0) batch_labels[b] = set.labels[index];
 }
 
-cudaError_t Launch(const ImageSet& set, const Source& source, int batch, float* x, uint8_t* batch_labels,
+cudaError_t Launch(const ImageSet& set, const Source& source, int last, int batch, float* x, uint8_t* batch_labels,
                    cudaStream_t stream) {
-  GatherKernel<<<batch, kThreads, 0, stream>>>(set, source, x, batch_labels);
+  GatherKernel<<<batch, kThreads, 0, stream>>>(set, source, last, x, batch_labels);
   return cudaGetLastError();
 }
 
@@ -51,17 +38,18 @@ cudaError_t Launch(const ImageSet& set, const Source& source, int batch, float* 
 
 cudaError_t LaunchGatherStep(const ImageSet& set, const Chunk* chunk, int batch, float* x, uint8_t* batch_labels,
                              cudaStream_t stream) {
-  return Launch(set, {chunk, nullptr, 0, 0}, batch, x, batch_labels, stream);
+  return Launch(set, {.chunk = chunk}, batch - 1, batch, x, batch_labels, stream);
 }
 
 cudaError_t LaunchGatherIndices(const ImageSet& set, const uint32_t* indices, int batch, float* x,
                                 uint8_t* batch_labels, cudaStream_t stream) {
-  return Launch(set, {nullptr, indices, 0, 0}, batch, x, batch_labels, stream);
+  return Launch(set, {.indices = indices}, batch - 1, batch, x, batch_labels, stream);
 }
 
 cudaError_t LaunchGatherRange(const ImageSet& set, int64_t begin, int64_t end, int batch, float* x,
                               uint8_t* batch_labels, cudaStream_t stream) {
-  return Launch(set, {nullptr, nullptr, begin, end - 1}, batch, x, batch_labels, stream);
+  const int last = static_cast<int>(std::min<int64_t>(batch, end - begin)) - 1;
+  return Launch(set, {.begin = begin}, last, batch, x, batch_labels, stream);
 }
 
 }  // namespace lenet::cuda

@@ -32,6 +32,13 @@ struct ImageSet {
   int image_size = 0;
 };
 
+// Where images come from: of the first that is not null the batch's, else begin, begin + 1, …
+struct Source {
+  const Chunk* chunk = nullptr;       // of the chunk's next step
+  const uint32_t* indices = nullptr;  // [batch]
+  int64_t begin = 0;
+};
+
 // x: [batch, image_size], byte / 255; batch_labels: [batch]. Of the chunk's next step.
 cudaError_t LaunchGatherStep(const ImageSet& set, const Chunk* chunk, int batch, float* x, uint8_t* batch_labels,
                              cudaStream_t stream);
