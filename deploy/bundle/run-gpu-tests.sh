@@ -23,6 +23,8 @@ arguments=("$@")
 for test in tests/*_test; do run "$test"; done
 # The tests of every backend once more with the engine that serves every net.
 for test in tests/*_gpu_test; do run "$test" env LENET_CUDA_TUNING=engine=layered; done
+# And those of several ranks with sums by NCCL.
+run tests/cuda_ranks_test env LENET_CUDA_TUNING=sums=nccl
 passed=$(count PASSED) failed=$(count FAILED) skipped=$(count SKIPPED)
 # A test that takes its process with it has no closing line.
 [ "$broken" -eq 0 ] || [ "$failed" -gt 0 ] || failed=$broken

@@ -3,6 +3,7 @@
 #define LENET_TESTS_GPU_CUDA_ENGINE_FIXTURE_H_
 
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <numeric>
 #include <span>
@@ -15,6 +16,7 @@
 #include "tests/support/backend_under_test.h"
 #include "tests/support/rank_run.h"
 #include "tests/support/synthetic_data.h"
+#include "trainer/backend/plugin.h"
 #include "trainer/nn/init.h"
 #include "trainer/nn/net.h"
 
@@ -42,6 +44,14 @@ class CudaEngineTest : public ::testing::Test {
 
   EngineOptions Options() const {
     return {.net = net_.get(), .dataset = dataset_, .batch_size = kBatch, .optimizer = {.momentum = 0.9}};
+  }
+
+  // A backend beside backend_, with a tuning of its own.
+  static absl::StatusOr<std::unique_ptr<Backend>> LoadTuned(const char* tuning) {
+    setenv("LENET_CUDA_TUNING", tuning, 1);
+    absl::StatusOr<std::unique_ptr<Backend>> backend = LoadBackend(PluginFolder(""), "cuda");
+    unsetenv("LENET_CUDA_TUNING");
+    return backend;
   }
 
   std::unique_ptr<RankGroup> NewGroup(Backend* backend) {

@@ -1,7 +1,6 @@
 // What is particular to the CUDA backend on one GPU: its memory, its precisions, its two kinds of convolution.
 
 #include <cmath>
-#include <cstdlib>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -15,7 +14,6 @@
 #include "tests/support/rank_run.h"
 #include "tests/support/relative_error.h"
 #include "tests/support/synthetic_data.h"
-#include "trainer/backend/plugin.h"
 #include "trainer/nn/init.h"
 #include "trainer/nn/net.h"
 
@@ -116,19 +114,8 @@ TEST_F(CudaEngineTest, Tf32IsUsedWhereAskedForAndNowhereElse) {
   EXPECT_LT(difference, 5e-2);
 }
 
-// With a tuning of its own.
-class CudaTuningTest : public CudaEngineTest {
- protected:
-  absl::StatusOr<std::unique_ptr<Backend>> Load(const char* tuning) {
-    setenv("LENET_CUDA_TUNING", tuning, 1);
-    absl::StatusOr<std::unique_ptr<Backend>> backend = LoadBackend(PluginFolder(""), "cuda");
-    unsetenv("LENET_CUDA_TUNING");
-    return backend;
-  }
-};
-
-TEST_F(CudaTuningTest, DirectConvolutionAgreesWithCudnn) {
-  absl::StatusOr<std::unique_ptr<Backend>> cudnn = Load("convolution=cudnn");
+TEST_F(CudaEngineTest, DirectConvolutionAgreesWithCudnn) {
+  absl::StatusOr<std::unique_ptr<Backend>> cudnn = LoadTuned("convolution=cudnn");
   ASSERT_TRUE(cudnn.ok()) << cudnn.status();
   for (const char* preset : {"lenet", "lenet5-classic", "lenet-caffe"}) {
     UsePreset(preset);
@@ -142,10 +129,10 @@ TEST_F(CudaTuningTest, DirectConvolutionAgreesWithCudnn) {
   }
 }
 
-TEST_F(CudaTuningTest, StreamsAndStepsOfAGraphChangeNoBit) {
+TEST_F(CudaEngineTest, StreamsAndStepsOfAGraphChangeNoBit) {
   std::vector<float> first;
   for (const char* tuning : {"", "streams=1", "steps=1", "streams=1,steps=32"}) {
-    absl::StatusOr<std::unique_ptr<Backend>> backend = Load(tuning);
+    absl::StatusOr<std::unique_ptr<Backend>> backend = LoadTuned(tuning);
     ASSERT_TRUE(backend.ok()) << backend.status();
     std::unique_ptr<RankGroup> group = NewGroup(backend->get());
     EngineOptions options = Options();
@@ -158,9 +145,10 @@ TEST_F(CudaTuningTest, StreamsAndStepsOfAGraphChangeNoBit) {
   }
 }
 
-TEST_F(CudaTuningTest, ATuningThatMakesNoSenseIsNamed) {
-  for (const char* tuning : {"engine=fast", "streams=3", "steps=0", "steps=65", "convolution=fft", "nonsense"}) {
-    const absl::Status status = Load(tuning).status();
+TEST_F(CudaEngineTest, ATuningThatMakesNoSenseIsNamed) {
+  for (const char* tuning :
+       {"engine=fast", "streams=3", "steps=0", "steps=65", "convolution=fft", "sums=ring", "nonsense"}) {
+    const absl::Status status = LoadTuned(tuning).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(tuning));
   }

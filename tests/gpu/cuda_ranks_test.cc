@@ -3,16 +3,21 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/gpu/cuda_driver.h"
 #include "tests/gpu/cuda_engine_fixture.h"
 #include "tests/support/rank_threads.h"
+#include "tests/support/relative_error.h"
+#include "trainer/backend/plugin.h"
 #include "trainer/base/status.h"
 
 namespace lenet {
@@ -33,12 +38,12 @@ class CudaRanksTest : public CudaEngineTest, public ::testing::WithParamInterfac
   }
 
   absl::StatusOr<std::unique_ptr<Engine>> WarmEngine(RankGroup* group, int rank) {
-    LENET_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
-                           group->NewEngine(rank, {.net = net_.get(),
-                                                   .dataset = dataset_,
-                                                   .batch_size = kBatch,
-                                                   .optimizer = {.momentum = 0.9, .nesterov = true},
-                                                   .engine = GetParam()}));
+    LENET_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, group->NewEngine(rank, {.net = net_.get(),
+                                                                                   .dataset = dataset_,
+                                                                                   .batch_size = kBatch,
+                                                                                   .optimizer = optimizer_,
+                                                                                   .clip_norm = clip_norm_,
+                                                                                   .engine = GetParam()}));
     LENET_RETURN_IF_ERROR(engine->WriteParameters(parameters_));
     LENET_RETURN_IF_ERROR(engine->Broadcast());
     LENET_RETURN_IF_ERROR(engine->WarmUp());
@@ -49,7 +54,7 @@ class CudaRanksTest : public CudaEngineTest, public ::testing::WithParamInterfac
   absl::Status RunChunks(Engine* engine, int rank, int chunks, std::vector<float>* parameters) {
     std::vector<uint32_t> indices(kChunk * kBatch);
     for (size_t i = 0; i < indices.size(); ++i) indices[i] = static_cast<uint32_t>((i * 7 + rank * 500) % 1000);
-    const std::vector<float> rates(kChunk, 0.02f);
+    const std::vector<float> rates(kChunk, rate_);
     std::vector<float> losses(kChunk);
     for (int i = 0; i <= chunks; ++i) {
       if (i < chunks) {
@@ -70,12 +75,75 @@ class CudaRanksTest : public CudaEngineTest, public ::testing::WithParamInterfac
     });
   }
 
-  std::unique_ptr<RankGroup> NewGroup(const std::vector<int>& devices) {
-    absl::StatusOr<std::unique_ptr<RankGroup>> group = backend_->NewGroup(devices);
+  std::unique_ptr<RankGroup> NewGroup(const std::vector<int>& devices) { return NewGroup(backend_, devices); }
+
+  static std::unique_ptr<RankGroup> NewGroup(Backend* backend, const std::vector<int>& devices) {
+    absl::StatusOr<std::unique_ptr<RankGroup>> group = backend->NewGroup(devices);
     EXPECT_TRUE(group.ok()) << group.status();
     return group.ok() ? *std::move(group) : nullptr;
   }
+
+  OptimizerSpec optimizer_ = {.momentum = 0.9, .nesterov = true};
+  float clip_norm_ = 0;
+  float rate_ = 0.02f;
 };
+
+// Two values have one sum in any order; of more, every path has its own, which all ranks must share.
+TEST_P(CudaRanksTest, SumsInsideKernelsAreThoseOfNccl) {
+  absl::StatusOr<std::unique_ptr<Backend>> nccl = LoadTuned("sums=nccl");
+  ASSERT_TRUE(nccl.ok()) << nccl.status();
+  std::vector<int> devices(backend_->devices().size());
+  std::iota(devices.begin(), devices.end(), 0);
+  // Rates at which 100 steps do not blow rounding up.
+  const std::pair<OptimizerSpec, float> optimizers[] = {{{.momentum = 0}, 0.02f},
+                                                        {{.momentum = 0.9, .nesterov = true}, 0.005f},
+                                                        {{.kind = OptimizerKind::kAdamW, .momentum = 0}, 0.0005f}};
+  for (const auto& [optimizer, rate] : optimizers) {
+    for (const float clip_norm : {0.0f, 0.5f}) {
+      SCOPED_TRACE(absl::StrCat("optimiser ", static_cast<int>(optimizer.kind), ", momentum ", optimizer.momentum,
+                                ", clipping at ", clip_norm));
+      optimizer_ = optimizer;
+      rate_ = rate;
+      clip_norm_ = clip_norm;
+      for (int ranks = 2; ranks <= static_cast<int>(devices.size()); ++ranks) {
+        SCOPED_TRACE(absl::StrCat(ranks, " ranks"));
+        const std::vector<int> some(devices.begin(), devices.begin() + ranks);
+        std::vector<std::vector<float>> wanted;
+        std::vector<std::vector<float>> sums;
+        std::vector<std::vector<float>> again;
+        absl::Status status = Train(NewGroup(nccl->get(), some).get(), 1, &wanted);
+        ASSERT_TRUE(status.ok()) << status;
+        status = Train(NewGroup(some).get(), 1, &sums);
+        ASSERT_TRUE(status.ok()) << status;
+        status = Train(NewGroup(some).get(), 1, &again);
+        ASSERT_TRUE(status.ok()) << status;
+        for (int rank = 1; rank < ranks; ++rank) EXPECT_EQ(sums[rank], sums[0]) << "rank " << rank;
+        EXPECT_EQ(again[0], sums[0]);
+        if (ranks == 2) {
+          EXPECT_EQ(sums[0], wanted[0]);
+        } else {
+          EXPECT_LT(RelativeError(sums[0], wanted[0]), 1e-3);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(CudaRanksTest, TheEnginesNameTellsHowSumsAreMade) {
+  absl::StatusOr<std::unique_ptr<Backend>> nccl = LoadTuned("sums=nccl");
+  ASSERT_TRUE(nccl.ok()) << nccl.status();
+  absl::StatusOr<std::unique_ptr<Backend>> peers = LoadTuned("sums=peers");
+  ASSERT_TRUE(peers.ok()) << peers.status();
+  const auto name = [this](RankGroup* group) {
+    absl::StatusOr<std::unique_ptr<Engine>> engine =
+        group->NewEngine(0, {.net = net_.get(), .dataset = dataset_, .batch_size = kBatch, .engine = GetParam()});
+    return engine.ok() ? std::string((*engine)->name()) : engine.status().ToString();
+  };
+  const std::string by_nccl = name(NewGroup(nccl->get(), {0, 1}).get());
+  const std::string by_peers = name(NewGroup(peers->get(), {0, 1}).get());
+  EXPECT_THAT(by_nccl, HasSubstr(" sums=nccl"));
+  EXPECT_EQ(by_nccl, by_peers + " sums=nccl");
+}
 
 TEST_P(CudaRanksTest, TwentyJobsInARowGiveTheSameBitsInFlatMemory) {
   std::unique_ptr<RankGroup> group = NewGroup({0, 1});

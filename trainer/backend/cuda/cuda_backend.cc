@@ -31,13 +31,15 @@ absl::StatusOr<Tuning> ParseTuning(absl::string_view text) {
       tuning.direct_convolution = pair == "convolution=direct";
     } else if (pair == "streams=1" || pair == "streams=2") {
       tuning.two_streams = pair == "streams=2";
+    } else if (pair == "sums=peers" || pair == "sums=nccl") {
+      tuning.peer_sums = pair == "sums=peers";
     } else if (pair.substr(0, 6) == "steps=" && absl::SimpleAtoi(pair.substr(6), &steps) && steps >= 1 &&
                steps <= kMaxStepsPerGraph) {
       tuning.steps_per_graph = steps;
     } else {
       return absl::InvalidArgumentError(
-          absl::StrCat("'", pair, "' is none of engine=fused|layered, convolution=direct|cudnn, streams=1|2, steps=1..",
-                       kMaxStepsPerGraph));
+          absl::StrCat("'", pair, "' is none of engine=fused|layered, convolution=direct|cudnn, streams=1|2, ",
+                       "sums=peers|nccl, steps=1..", kMaxStepsPerGraph));
     }
   }
   return tuning;

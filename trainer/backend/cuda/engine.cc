@@ -78,13 +78,13 @@ CudaEngine::CudaEngine(CudaRankGroup* group, RankContext* rank, const EngineOpti
 absl::Status CudaEngine::Init() {
   LENET_RETURN_IF_ERROR(rank_->dataset.Hold(place_, dataset_, stream()));
   bool fused = false;
-  // With several ranks it has to be asked for: it has not been measured there yet.
-  const bool by_itself = engine_ == EngineKind::kAuto && rank_->tuning.fused && rank_->communicator == nullptr;
-  if (engine_ == EngineKind::kFused || by_itself) {
+  if (engine_ == EngineKind::kFused || (engine_ == EngineKind::kAuto && rank_->tuning.fused)) {
     LENET_ASSIGN_OR_RETURN(const std::string why_not, FusedNetwork::WhyNot(place_, rank_->ordinal, net_, precision_));
     fused = why_not.empty();
     if (!fused && engine_ == EngineKind::kFused) return NotFused(why_not);
   }
+  name_ = fused ? "cuda-fused" : rank_->tuning.direct_convolution ? "cuda-graph" : "cuda-graph convolution=cudnn";
+  if (rank_->communicator != nullptr && !peer_sums()) name_ += " sums=nccl";
   const int evaluation_batch = EvaluationBatch(net_, *dataset_, fused);
   const int largest_batch = std::max(batch_, evaluation_batch);
   const int classes = net_.spec().classes;
@@ -120,8 +120,7 @@ absl::Status CudaEngine::Init() {
   } else {
     LENET_RETURN_IF_ERROR(InitLayers(evaluation_batch));
   }
-  const int norm_blocks = fused ? std::max(fused_->norm_blocks(), kNormBlocks) : kNormBlocks;
-  LENET_RETURN_IF_ERROR(norm_partials_.Allocate(place_, norm_blocks));
+  LENET_RETURN_IF_ERROR(norm_partials_.Allocate(place_, kMaxNormBlocks));
   return Drain();
 }
 
@@ -298,22 +297,26 @@ absl::Status CudaEngine::StepGradient(float loss_scale) {
 }
 
 absl::Status CudaEngine::AllReduce() {
-  if (rank_->communicator == nullptr) return absl::OkStatus();
+  if (rank_->communicator == nullptr || peer_sums()) return absl::OkStatus();
   return rank_->communicator->AllReduceSum(gradients_.get(), flat_, stream());
 }
 
-absl::Status CudaEngine::Update() {
-  UpdateArguments arguments = {
-      .parameters = parameters(), .gradient = gradients_.get(), .state = state(), .count = flat_, .chunk = chunk()};
-  arguments.early = fused_ != nullptr && rank_->communicator == nullptr;
+absl::Status CudaEngine::Update(const Peers& peers) {
+  UpdateArguments arguments = {.parameters = parameters(),
+                               .gradient = gradients_.get(),
+                               .state = state(),
+                               .count = flat_,
+                               .chunk = chunk(),
+                               .peers = peers};
+  arguments.early = fused_ != nullptr && (rank_->communicator == nullptr || peer_sums());
   if (clip_norm_ > 0) {
+    arguments.norm_partials = norm_partials_.get();
+    arguments.clip_norm = clip_norm_;
     if (fused_norm()) {
       arguments.norm_blocks = fused_->norm_blocks();
     } else {
-      LENET_CUDA_RETURN_IF_ERROR(place_, LaunchSquaredNorm(gradients_.get(), flat_, norm_partials_.get(), stream()));
+      LENET_CUDA_RETURN_IF_ERROR(place_, LaunchSquaredNorm(&arguments, stream()));
     }
-    arguments.norm_partials = norm_partials_.get();
-    arguments.clip_norm = clip_norm_;
   }
   if (optimizer_.kind == OptimizerKind::kSgd) {
     LENET_CUDA_RETURN_IF_ERROR(place_, LaunchSgd(arguments, optimizer_.momentum > 0, optimizer_.nesterov, stream()));
@@ -326,7 +329,7 @@ absl::Status CudaEngine::Update() {
 absl::Status CudaEngine::Step() {
   LENET_RETURN_IF_ERROR(StepGradient(1.0f / (static_cast<float>(batch_) * static_cast<float>(group_->size()))));
   LENET_RETURN_IF_ERROR(AllReduce());
-  return Update();
+  return Update(peer_sums() ? rank_->peers : Peers());
 }
 
 absl::Status CudaEngine::EvaluateBatch(const ImageSet& set, int64_t begin, int64_t end) {
@@ -343,7 +346,7 @@ absl::Status CudaEngine::EvaluateBatch(const ImageSet& set, int64_t begin, int64
   return absl::OkStatus();
 }
 
-// Runs each kernel of a step but the all-reduce once, on image 0 and at a learning rate of zero.
+// Runs each kernel of a step once, on image 0, at a learning rate of zero and without other ranks.
 absl::Status CudaEngine::WarmUpKernels() {
   Chunk* const header = chunks_[0].chunk();
   header->next_step = 0;
@@ -353,7 +356,7 @@ absl::Status CudaEngine::WarmUpKernels() {
       place_, cudaMemcpyAsync(chunk_.get(), chunks_[0].upload.get(), sizeof(Chunk) + sizeof(uint32_t) * batch_,
                               cudaMemcpyHostToDevice, stream()));
   LENET_RETURN_IF_ERROR(StepGradient(1));
-  LENET_RETURN_IF_ERROR(Update());
+  LENET_RETURN_IF_ERROR(Update(Peers()));
   LENET_RETURN_IF_ERROR(EvaluateBatch(rank_->dataset.train(), 0, 1));
   return Drain();
 }
@@ -418,6 +421,8 @@ absl::Status CudaEngine::DoEnqueue(const StepChunk& chunk) {
   Slot& slot = chunks_[enqueued_ % kMaxChunksInFlight];
   Chunk* const header = slot.chunk();
   header->next_step = 0;
+  header->first_peer_sum = rank_->next_peer_sum;
+  rank_->next_peer_sum += static_cast<uint32_t>(steps);
   for (int step = 0; step < steps; ++step) {
     header->scalars[step] = ScalarsAt(optimizer_, chunk.first_step + step, chunk.learning_rates[step]);
   }

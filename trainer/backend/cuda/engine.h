@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -28,10 +29,7 @@ class CudaEngine : public Engine {
                                                             const EngineOptions& options);
   ~CudaEngine() override;
 
-  absl::string_view name() const override {
-    if (fused_ != nullptr) return "cuda-fused";
-    return rank_->tuning.direct_convolution ? "cuda-graph" : "cuda-graph convolution=cudnn";
-  }
+  absl::string_view name() const override { return name_; }
   absl::Status WriteParameters(std::span<const float> flat) override { return Keep(DoWriteParameters(flat)); }
   absl::Status ReadParameters(std::span<float> flat) override { return Keep(DoReadParameters(flat)); }
   absl::Status WriteState(std::span<const float> state) override { return Keep(DoWriteState(state)); }
@@ -84,6 +82,8 @@ class CudaEngine : public Engine {
 
   absl::Status Init();
   // The norm comes with the gradient; that of several ranks' sum does not.
+  // Whether sums over the ranks are made by the update's kernels; else through the communicator.
+  bool peer_sums() const { return rank_->peers.ranks > 1 && flat_ <= kMaxPeerValues; }
   bool fused_norm() const { return fused_ != nullptr && clip_norm_ > 0 && rank_->communicator == nullptr; }
   int64_t in_flight() const { return enqueued_ - waited_; }
 
@@ -93,7 +93,7 @@ class CudaEngine : public Engine {
   absl::Status ForwardBackward(float loss_scale, bool by_step);
   absl::Status StepGradient(float loss_scale);
   absl::Status AllReduce();
-  absl::Status Update();
+  absl::Status Update(const Peers& peers);
   absl::Status Step();
   absl::Status EvaluateBatch(const ImageSet& set, int64_t begin, int64_t end);
 
@@ -160,6 +160,7 @@ class CudaEngine : public Engine {
   std::array<Event, kMaxLaunchesInFlight> launched_;
   int64_t launches_ = 0;
   Event drained_;
+  std::string name_;
   absl::Status error_;
 };
 

@@ -22,6 +22,7 @@ LENET_CUDA_HANDLE(Stream, cudaStream_t, cudaStreamDestroy);
 LENET_CUDA_HANDLE(Event, cudaEvent_t, cudaEventDestroy);
 LENET_CUDA_HANDLE(Graph, cudaGraph_t, cudaGraphDestroy);
 LENET_CUDA_HANDLE(GraphExec, cudaGraphExec_t, cudaGraphExecDestroy);
+LENET_CUDA_HANDLE(MemoryPool, cudaMemPool_t, cudaMemPoolDestroy);
 
 LENET_CUDA_HANDLE(CudnnHandle, cudnnHandle_t, cudnnDestroy);
 LENET_CUDA_HANDLE(TensorDescriptor, cudnnTensorDescriptor_t, cudnnDestroyTensorDescriptor);
@@ -41,14 +42,17 @@ LENET_CUDA_HANDLE(MatmulPreference, cublasLtMatmulPreference_t, cublasLtMatmulPr
 template <typename T, bool kHost>
 class Array {
  public:
-  // Frees what it held. RESOURCE_EXHAUSTED says how many bytes there was no room for.
-  absl::Status Allocate(const Place& place, int64_t count) {
+  // Frees what it held. RESOURCE_EXHAUSTED says how many bytes there was no room for. From `pool`, which outlives the
+  // array, if that is not null.
+  absl::Status Allocate(const Place& place, int64_t count, cudaMemPool_t pool = nullptr) {
     memory_.reset();
     count_ = 0;
     const size_t bytes = sizeof(T) * static_cast<size_t>(count);
     if (bytes == 0) return absl::OkStatus();
     void* pointer = nullptr;
-    const cudaError_t result = kHost ? cudaMallocHost(&pointer, bytes) : cudaMalloc(&pointer, bytes);
+    const cudaError_t result = kHost             ? cudaMallocHost(&pointer, bytes)
+                               : pool == nullptr ? cudaMalloc(&pointer, bytes)
+                                                 : cudaMallocFromPoolAsync(&pointer, bytes, pool, nullptr);
     if (result != cudaSuccess) {
       return Annotate(ToStatus(result, kHost ? "cudaMallocHost" : "cudaMalloc", place), absl::StrCat(bytes, " bytes"));
     }

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "trainer/backend/cuda/conv_geometry.h"
+#include "trainer/comm/peer_memory.h"
 #include "trainer/optim/update_scalars.h"
 
 namespace lenet::cuda {
@@ -18,7 +19,8 @@ inline constexpr int kMaxSteps = 256;  // of a chunk
 // serves every step: its kernels look up here which step it is.
 struct Chunk {
   int32_t next_step;  // of the chunk; LaunchSoftmaxLoss counts it up, so that kernels after it belong to next_step - 1
-  int32_t unused[3];
+  uint32_t first_peer_sum;  // the number of the first step's sum over the ranks, see SumOverPeers
+  int32_t unused[2];
   UpdateScalars scalars[kMaxSteps];
 };
 
@@ -120,23 +122,24 @@ cudaError_t LaunchReduce(const Reduction* reductions, int count, int max_size, c
 
 // --- update.cu
 
-inline constexpr int kNormBlocks = 64;
 inline constexpr int kMaxNormBlocks = 256;
-
-// partials: [kNormBlocks] whose sum is the square of the 2-norm.
-cudaError_t LaunchSquaredNorm(const float* gradient, int64_t count, double* partials, cudaStream_t stream);
 
 struct UpdateArguments {
   float* parameters = nullptr;
-  const float* gradient = nullptr;
+  float* gradient = nullptr;
   float* state = nullptr;  // [slots, count]
   int64_t count = 0;
-  const Chunk* chunk = nullptr;           // the scalars of step next_step - 1
-  const double* norm_partials = nullptr;  // [norm_blocks] whose sum is the square of the 2-norm; null: no clipping
-  int norm_blocks = kNormBlocks;          // at most kMaxNormBlocks
+  const Chunk* chunk = nullptr;     // the update is that of step next_step - 1
+  Peers peers;                      // the gradient is summed over these ranks first
+  double* norm_partials = nullptr;  // [norm_blocks] whose sum is the square of the 2-norm; null: no clipping
+  int norm_blocks = 0;              // at most kMaxNormBlocks
   float clip_norm = 0;
   bool early = false;  // see LaunchEarly; where the kernels around it are launched so too
 };
+
+// For clipping where the gradient's kernels do not give the norm: norm_partials of the gradient, which becomes the sum
+// over the ranks before; then there is nothing left to sum for the update itself.
+cudaError_t LaunchSquaredNorm(UpdateArguments* arguments, cudaStream_t stream);
 
 // The formulas of trainer/optim, operation by operation, so that a processor's result has the same bits.
 cudaError_t LaunchSgd(const UpdateArguments& arguments, bool momentum, bool nesterov, cudaStream_t stream);

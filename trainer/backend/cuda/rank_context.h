@@ -9,6 +9,7 @@
 #include "trainer/backend/cuda/handles.h"
 #include "trainer/backend/cuda/kernels.h"
 #include "trainer/comm/nccl.h"
+#include "trainer/comm/peer_memory.h"
 #include "trainer/data/dataset.h"
 
 namespace lenet::cuda {
@@ -18,6 +19,7 @@ struct Tuning {
   bool fused = true;               // what EngineKind::kAuto may take
   bool direct_convolution = true;  // else every convolution goes to cuDNN
   bool two_streams = true;         // weight gradients beside the chain of the others
+  bool peer_sums = true;           // several ranks' sums inside kernels where that is possible, else through NCCL
   int steps_per_graph = 8;
 };
 
@@ -68,6 +70,8 @@ struct RankContext {
   DeviceArray<std::byte> cudnn_workspace;
   ResidentDataset dataset;
   std::unique_ptr<NcclCommunicator> communicator;  // null for a group of one
+  Peers peers;                                     // this rank alone where sums go through the communicator
+  uint32_t next_peer_sum = 1;                      // the same on all ranks; the inboxes' zeros are no number yet
 };
 
 }  // namespace lenet::cuda

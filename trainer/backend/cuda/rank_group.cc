@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "trainer/backend/cuda/engine.h"
+#include "trainer/base/log.h"
 #include "trainer/base/status.h"
 
 namespace lenet::cuda {
@@ -45,8 +46,20 @@ absl::StatusOr<std::unique_ptr<CudaRankGroup>> CudaRankGroup::Create(std::span<c
   if (ids.size() > 1) {
     LENET_ASSIGN_OR_RETURN(auto communicators, NcclCommunicator::CreateAll(ordinals, places, streams));
     for (size_t rank = 0; rank < ids.size(); ++rank) group->ranks_[rank]->communicator = std::move(communicators[rank]);
+    if (tuning.peer_sums) LENET_RETURN_IF_ERROR(group->ConnectPeers(ordinals, places));
   }
   return group;
+}
+
+absl::Status CudaRankGroup::ConnectPeers(std::span<const int> ordinals, std::span<const Place> places) {
+  LENET_ASSIGN_OR_RETURN(const std::string why_not, PeerMemory::WhyNot(ordinals));
+  if (!why_not.empty()) {
+    Log(LogLevel::kInfo, absl::StrCat("sums over ranks go through NCCL: ", why_not));
+    return absl::OkStatus();
+  }
+  LENET_ASSIGN_OR_RETURN(peer_memory_, PeerMemory::Create(ordinals, places));
+  for (const auto& rank : ranks_) rank->peers = peer_memory_->peers(rank->place.rank);
+  return absl::OkStatus();
 }
 
 CudaRankGroup::~CudaRankGroup() {
@@ -83,6 +96,7 @@ void CudaRankGroup::Abort(absl::string_view reason) {
     reason_ = std::string(reason);
     aborted_.store(true, std::memory_order_release);
   }
+  if (peer_memory_ != nullptr) peer_memory_->Abort();
   host_.Abort(reason);
 }
 

@@ -43,7 +43,10 @@ class CudaRankGroup : public RankGroup {
  private:
   explicit CudaRankGroup(std::span<const int> ids);
 
+  absl::Status ConnectPeers(std::span<const int> ordinals, std::span<const Place> places);
+
   const std::vector<int> ids_;
+  std::unique_ptr<PeerMemory> peer_memory_;  // or null
   std::vector<std::unique_ptr<RankContext>> ranks_;
   std::vector<std::atomic<bool>> has_engine_;
   std::vector<std::atomic<bool>> torn_down_;
