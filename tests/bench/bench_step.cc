@@ -32,6 +32,7 @@ struct Options {
   std::string net = "lenet";
   std::string data;
   std::string precision = "fp32";
+  float clip_norm = 0;
   std::vector<int> batches = {64};
   std::vector<int> ranks = {1};
   int steps = 500;
@@ -91,6 +92,7 @@ absl::StatusOr<std::vector<double>> Measure(const Options& options, Backend* bac
                                     .dataset = dataset,
                                     .batch_size = batch,
                                     .optimizer = {.momentum = 0.9, .nesterov = true},
+                                    .clip_norm = options.clip_norm,
                                     .precision = options.precision == "tf32" ? Precision::kTf32 : Precision::kFp32};
     const auto run = [&]() -> absl::Status {
       LENET_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, group->NewEngine(rank, engine_options));
@@ -177,6 +179,7 @@ int main(int argc, char** argv) {
   app.add_option("--net", options.net, "a preset")->capture_default_str();
   app.add_option("--data", options.data, "DIR/NAME of a data set; without: synthetic 28x28 images");
   app.add_option("--precision", options.precision)->check(CLI::IsMember({"fp32", "tf32"}))->capture_default_str();
+  app.add_option("--clip-norm", options.clip_norm, "clips the gradient's 2-norm; 0: off")->capture_default_str();
   app.add_option("--batch", options.batches, "images a rank and step: a list")->delimiter(',');
   app.add_option("--ranks", options.ranks, "a list")->delimiter(',')->check(CLI::PositiveNumber);
   app.add_option("--steps", options.steps, "of a repeat")->check(CLI::PositiveNumber)->capture_default_str();
