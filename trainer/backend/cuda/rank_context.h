@@ -20,7 +20,7 @@ struct Tuning {
   bool direct_convolution = true;  // else every convolution goes to cuDNN
   bool two_streams = true;         // weight gradients beside the chain of the others
   bool peer_sums = true;           // several ranks' sums inside kernels where that is possible, else through NCCL
-  int steps_per_graph = 8;
+  int steps_per_graph = 16;
 };
 
 // A data set in device memory, as bytes.
