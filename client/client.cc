@@ -22,7 +22,13 @@ constexpr absl::Duration kLongestPause = absl::Seconds(2);
 constexpr absl::Duration kKeepalive = absl::Seconds(20);
 constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(10);
 
-std::shared_ptr<grpc::Channel> NewChannel(const std::string& address) {
+std::shared_ptr<grpc::ChannelCredentials> Credentials(const TlsOptions& tls) {
+  if (!tls.enabled) return grpc::InsecureChannelCredentials();
+  return grpc::SslCredentials(
+      {.pem_root_certs = tls.ca, .pem_private_key = tls.key, .pem_cert_chain = tls.certificate});
+}
+
+std::shared_ptr<grpc::Channel> NewChannel(const std::string& address, const TlsOptions& tls) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, static_cast<int>(absl::ToInt64Milliseconds(kFirstPause)));
@@ -31,7 +37,7 @@ std::shared_ptr<grpc::Channel> NewChannel(const std::string& address) {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, static_cast<int>(absl::ToInt64Milliseconds(kKeepaliveTimeout)));
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, static_cast<int>(absl::ToInt64Milliseconds(kLongestPause)));
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(address, Credentials(tls), arguments);
 }
 
 // By these gRPC tells that the connection, or the server itself, broke off in the midst of a call. What the client
@@ -79,7 +85,7 @@ absl::Duration LongerPause(absl::Duration pause) { return std::min(2 * pause, kL
 
 Client::Client(ClientOptions options)
     : options_(std::move(options)),
-      channel_(NewChannel(options_.address)),
+      channel_(NewChannel(options_.address, options_.tls)),
       stub_(v1::TrainingService::NewStub(channel_)) {}
 
 void Client::Connect(absl::Time deadline) const {

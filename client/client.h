@@ -22,10 +22,19 @@ namespace lenet {
 
 class Client;
 
+// How the server is known and this client to it.
+struct TlsOptions {
+  bool enabled = false;
+  std::string ca;           // PEM of the roots that the server's certificate may lead to; empty: the system's
+  std::string certificate;  // PEM of this client's, for servers that ask for one; or empty
+  std::string key;          // PEM of its private key
+};
+
 struct ClientOptions {
   // "HOST:PORT", "[IPv6]:PORT" or "unix:PATH". Connected to directly: the proxies that the environment names are for
   // the web.
   std::string address = "127.0.0.1:50051";
+  TlsOptions tls;
   // Bound of each call, connecting and repeats included.
   absl::Duration timeout = absl::Seconds(10);
   // How long a stream or a call whose connection was lost tries to get it back; a call no longer than its own bound.

@@ -20,7 +20,7 @@ packages=(
   # Server and client: SQLite, command line
   libsqlite3-dev libcli11-dev
   # Tests and data
-  libgtest-dev libgmock-dev dataset-fashion-mnist python3 python3-grpcio
+  libgtest-dev libgmock-dev dataset-fashion-mnist openssl python3 python3-grpcio
 )
 
 case "${1-}" in

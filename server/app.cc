@@ -82,6 +82,15 @@ bool IsLocal(absl::string_view listen) {
          absl::StartsWith(listen, "[::1]:") || absl::StartsWith(listen, "unix:");
 }
 
+// Whoever reaches an address can start and stop jobs.
+absl::Status CheckAccess(const ServerConfig& config) {
+  LENET_RETURN_IF_ERROR(CheckTlsFiles(config.tls));
+  if (config.tls.any() || config.insecure || IsLocal(config.listen)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--listen ", config.listen, ": other machines reach this address, and it would be without TLS; give ",
+      "--tls-cert and --tls-key, or --insecure to serve all who reach it"));
+}
+
 // An earlier one may be there; a device, a pipe or a link would be replaced.
 absl::Status CheckPortFile(const std::filesystem::path& path) {
   std::error_code error;
@@ -150,6 +159,7 @@ bool EndJobs(JobManager* manager, const ShutdownSignals& signals, std::chrono::m
 int RunServer(const ServerConfig& config, ShutdownSignals* signals) {
   const absl::Time started_at = absl::Now();
   RouteGrpcLog();
+  if (const absl::Status allowed = CheckAccess(config); !allowed.ok()) return Report(kExitUsage, allowed);
   if (const absl::Status usable = CheckPortFile(config.port_file); !usable.ok()) return Report(kExitFailure, usable);
   std::error_code error;
   const std::filesystem::path state_dir = std::filesystem::absolute(config.state_dir, error);
@@ -186,12 +196,12 @@ int RunServer(const ServerConfig& config, ShutdownSignals* signals) {
   }
   const ServerIdentity identity = {
       .version = LENET_VERSION, .backend_reason = selected->reason, .started_at = started_at};
-  absl::StatusOr<std::unique_ptr<RpcServer>> server =
-      RpcServer::Start({.listen = config.listen}, identity, &manager, selected->backend.get(), &catalog);
+  absl::StatusOr<std::unique_ptr<RpcServer>> server = RpcServer::Start(
+      {.listen = config.listen, .tls = config.tls}, identity, &manager, selected->backend.get(), &catalog);
   if (!server.ok()) return Report(absl::IsInvalidArgument(server.status()) ? kExitUsage : kExitListen, server.status());
-  if (!IsLocal(config.listen)) {
-    Log(LogLevel::kWarning, absl::StrCat("listening on ", (*server)->address(),
-                                         " without encryption: whoever reaches it can start and stop jobs"));
+  if (!IsLocal(config.listen) && config.tls.client_ca.empty()) {
+    Log(LogLevel::kWarning, absl::StrCat("listening on ", (*server)->address(), config.tls.any() ? "" : " without TLS",
+                                         ": whoever reaches it can start and stop jobs"));
   }
 
   signals->SetCallback([&](int) {

@@ -90,6 +90,14 @@ CommandLine ParseCommandLine(int argc, const char* const* argv) {
   app.option_defaults()->always_capture_default();
   app.add_option("--listen", config.listen, "Address to serve on, host:port or unix:path; port 0 takes any free one")
       ->check(CheckListen);
+  app.add_option("--tls-cert", config.tls.certificate, "PEM file of the server's certificate; turns TLS on")
+      ->check(CheckNotEmpty);
+  app.add_option("--tls-key", config.tls.key, "PEM file of its private key")->check(CheckNotEmpty);
+  app.add_option("--tls-client-ca", config.tls.client_ca,
+                 "PEM file of the roots of clients' certificates; clients without one are turned away")
+      ->check(CheckNotEmpty);
+  app.add_flag("--insecure", config.insecure,
+               "Serve without TLS where other machines reach the address: they can start and stop jobs");
   app.add_option("--data-dir", config.data_dirs,
                  "Folder of data sets; may be given more than once, and replaces the defaults")
       ->allow_extra_args(false)

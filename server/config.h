@@ -9,12 +9,15 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "server/rpc/tls.h"
 #include "trainer/base/log.h"
 
 namespace lenet {
 
 struct ServerConfig {
   std::string listen;                            // see ListenAddress
+  TlsFiles tls;                                  // none: no encryption
+  bool insecure = false;                         // whether an address that others reach may do without
   std::vector<std::filesystem::path> data_dirs;  // where data sets are looked for, in order
   std::filesystem::path state_dir;               // jobs are in lenetd.db, their checkpoints in jobs/<id>/ below it
   std::string backend;                           // "auto", "cpu", "cuda"

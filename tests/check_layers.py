@@ -38,6 +38,7 @@ LIBRARIES = {
     "gRPC": (r"grpc(pp|\+\+)?/|.*\.grpc\.pb\.h$", ["server/rpc/", "client/"]),
     "Protobuf": (r"google/protobuf/|.*\.pb\.h$", ["server/", "client/"]),
     "SQLite": (r"sqlite3", ["server/store/"]),
+    "OpenSSL": (r"openssl/", ["server/rpc/"]),
     "CUDA": (r"cuda|cublas|cudnn|nccl|cub/|thrust/|cooperative_groups|driver_types|nvrtc|nvtx",
              ["trainer/backend/cuda/", "trainer/comm/nccl", "trainer/comm/peer"]),
     "zlib": (r"zlib\.h", ["trainer/data/"]),

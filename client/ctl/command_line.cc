@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "client/ctl/exit_code.h"
+#include "client/ctl/server_flags.h"
 #include "client/ctl/start_flags.h"
 #include "client/ctl/text.h"
 #include "client/ctl/value_flags.h"
@@ -21,24 +22,6 @@ namespace {
 constexpr char kFooter[] =
     "Exit codes: 0 success; 1 error; 2 wrong arguments; 3 the job failed; 4 the job was stopped;\n"
     "5 the server cannot be reached or is not ready; 130 interrupted (the job goes on).";
-
-// HOST:PORT, [IPv6]:PORT or unix:PATH; gives what is wrong, or nothing.
-std::string CheckAddress(const std::string& address) {
-  if (absl::StartsWith(address, "unix:")) return "";
-  if (absl::StrContains(address, "://")) {
-    return absl::StrCat("server address \"", address, "\" must be HOST:PORT, without http://");
-  }
-  const size_t colon = address.rfind(':');
-  int port = 0;
-  if (colon == std::string::npos || colon == 0 || !ParseNumber(address.substr(colon + 1), &port, 1, 65535).empty()) {
-    return absl::StrCat("server address \"", address, "\" is not HOST:PORT with a port from 1 to 65535");
-  }
-  const std::string host = address.substr(0, colon);
-  if (absl::StrContains(host, ':') && !(host.front() == '[' && host.back() == ']')) {
-    return absl::StrCat("server address \"", address, "\": an IPv6 host stands in brackets, [", host, "]:", port);
-  }
-  return "";
-}
 
 // A name of one of the enum's values, in the form "step-losses" for STEP_LOSSES; 0, which means none given, has no
 // name.
@@ -89,7 +72,7 @@ CLI::Option* AddSeconds(CLI::App* command, const std::string& flag, absl::Durati
 
 // What the options are bound to while they are parsed.
 struct Bindings {
-  std::string server;
+  ServerFlags server;
   std::string name;
   std::string request_id;
   std::optional<uint64_t> from;
@@ -179,7 +162,6 @@ void AddControls(CLI::App* app, CommandLine* result) {
 
 // What the bound values mean for the result.
 void Finish(const Bindings& bindings, CommandLine* result) {
-  result->client.address = bindings.server;
   result->start.set_name(bindings.name);
   result->start.set_request_id(bindings.request_id);
   result->stream.set_from_sequence(bindings.from.value_or(0));
@@ -228,10 +210,7 @@ std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, c
   // Options of all commands may stand behind the command too.
   app.fallthrough();
   app.set_version_flag("--version", std::string("lenetctl " LENET_VERSION));
-  bindings.server = server.empty() ? result.client.address : server;
-  CLI::Option* server_option =
-      AddText(&app, "--server", "HOST:PORT", "The server's address; default: LENET_SERVER, or 127.0.0.1:50051",
-              &bindings.server);
+  bindings.server.AddTo(&app, server.empty() ? result.client.address : server);
   CLI::Option* timeout_option =
       AddSeconds(&app, "--timeout", &result.client.timeout, "Longest time for one call; default 10", 0.001);
   app.add_flag("--json", result.json, "One JSON object a line on standard output, and nothing else");
@@ -258,7 +237,7 @@ std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, c
     // CLI11 takes its arguments last first.
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
     if (app.get_subcommands().empty()) return usage_error("a command is needed");
-    const std::string error = CheckAddress(bindings.server);
+    const std::string error = bindings.server.Apply(&result.client);
     if (!error.empty()) return usage_error(error);
   } catch (const CLI::Success& success) {
     std::ostringstream text;
@@ -271,7 +250,7 @@ std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, c
     return usage_error(error.what());
   }
   Finish(bindings, &result);
-  result.server_given = server_option->count() > 0;
+  result.lenetctl = bindings.server.Lenetctl();
   result.timeout_given = timeout_option->count() > 0;
   return std::nullopt;
 }

@@ -20,7 +20,7 @@ enum class Command { kSubmit, kWatch, kList, kShow, kStop, kPause, kResume, kRem
 struct CommandLine {
   Command command = Command::kInfo;
   ClientOptions client;
-  bool server_given = false;  // by the flag, so that advice to the user must repeat it
+  std::string lenetctl;  // how to call it for the same server, for advice to the user
   bool timeout_given = false;
   bool json = false;
   std::string job_id;                // kWatch, kShow, kStop, kCheckpoints

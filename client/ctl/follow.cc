@@ -59,8 +59,7 @@ std::optional<int> ChooseDataset(const Client& client, Output* output, std::stri
 }
 
 void ReportDetached(const std::string& job_id, const CommandLine& command_line, Output* output) {
-  const std::string lenetctl =
-      command_line.server_given ? absl::StrCat("lenetctl --server ", command_line.client.address) : "lenetctl";
+  const std::string lenetctl = Printable(command_line.lenetctl);
   const std::string id = Printable(job_id);
   output->WriteError(absl::StrCat("Interrupted; job ", id, " goes on.\n  to follow it: ", lenetctl, " watch ", id,
                                   "\n  to stop it:   ", lenetctl, " stop ", id, "\n"));

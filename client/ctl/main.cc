@@ -12,6 +12,7 @@
 #include "client/ctl/app.h"
 #include "client/ctl/exit_code.h"
 #include "client/ctl/output.h"
+#include "grpc/support/log.h"
 
 namespace {
 
@@ -48,8 +49,11 @@ int main(int argc, char** argv) {
   // For the widths of characters; UTF-8 even where the environment names no locale.
   if (setlocale(LC_CTYPE, "") == nullptr || MB_CUR_MAX == 1) setlocale(LC_CTYPE, "C.UTF-8");
   const char* server = getenv("LENET_SERVER");
+  const char* verbosity = getenv("GRPC_VERBOSITY");
   // NOLINTEND(concurrency-mt-unsafe)
   HandleInterrupt();
+  // What gRPC would write of a connection that fails is in the status of the call.
+  if (verbosity == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
   lenet::ctl::StandardOutput output;
   try {
     return lenet::ctl::RunApp(std::vector<std::string>(argv + 1, argv + argc), server != nullptr ? server : "",

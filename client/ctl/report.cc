@@ -6,6 +6,22 @@
 #include "client/ctl/text.h"
 
 namespace lenet::ctl {
+namespace {
+
+// What may help where no connection comes about, of which gRPC tells the reason in `text`.
+std::string Advice(const std::string& text, const TlsOptions& tls) {
+  if (absl::StrContains(text, "certificate verify failed")) {
+    return "Its certificate leads to none of the roots of --ca or the system, or is for another name.\n";
+  }
+  if (absl::StrContains(text, "wrong version number")) return "It seems to serve without TLS.\n";
+  if (absl::StrContains(text, "Socket closed")) {
+    return tls.enabled ? "It may ask for a certificate that it knows: --cert and --key.\n"
+                       : "It may serve with TLS alone: --tls or --ca.\n";
+  }
+  return absl::StrContains(text, "connect") ? "Is lenetd running there? --server or LENET_SERVER names another.\n" : "";
+}
+
+}  // namespace
 
 int ReportError(const Client& client, const absl::Status& status, Output* output) {
   if (absl::IsCancelled(status)) return kInterrupted;
@@ -13,11 +29,8 @@ int ReportError(const Client& client, const absl::Status& status, Output* output
   const std::string text = Printable(status.message());
   const std::string code = absl::StatusCodeToString(status.code());
   if (absl::IsUnavailable(status)) {
-    // gRPC's words tell a server that does not answer from one that shuts down.
-    const bool connected = !absl::StrContains(text, "connect");
-    output->WriteError(
-        absl::StrCat("lenetctl: server ", address, " is not available: ", text, " (", code, ")\n",
-                     connected ? "" : "Is lenetd running there? --server or LENET_SERVER names another.\n"));
+    output->WriteError(absl::StrCat("lenetctl: server ", address, " is not available: ", text, " (", code, ")\n",
+                                    Advice(text, client.options().tls)));
     return kUnreachable;
   }
   output->WriteError(absl::StrCat("lenetctl: server ", address, ": ", text, " (", code, ")\n"));

@@ -63,7 +63,8 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptio
   grpc::ServerBuilder builder;
   using Experimental = grpc::ServerBuilder::experimental_type;
   server->acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
-      Experimental::ExternalConnectionType::FROM_FD, grpc::InsecureServerCredentials());
+      Experimental::ExternalConnectionType::FROM_FD,
+      options.tls.any() ? TlsCredentials(options.tls) : grpc::InsecureServerCredentials());
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(kKeepalive));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(kKeepaliveTimeout));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);

@@ -11,6 +11,7 @@
 #include "server/rpc/executor.h"
 #include "server/rpc/listener.h"
 #include "server/rpc/stream_hub.h"
+#include "server/rpc/tls.h"
 #include "server/rpc/training_service.h"
 #include "trainer/backend/backend.h"
 #include "trainer/data/catalog.h"
@@ -26,6 +27,7 @@ namespace lenet {
 
 struct RpcServerOptions {
   std::string listen;  // see ListenAddress
+  TlsFiles tls;        // for which CheckTlsFiles is OK
   size_t max_streams = 1000;
 };
 

@@ -117,8 +117,8 @@ class StartTest(DaemonTest):
         return subprocess.run([program("LENETD"), "--data-dir", self.data_dir, *arguments,
                                *([] if "--state-dir" in arguments else ["--state-dir", self.folder / "state2"])], capture_output=True, text=True, timeout=PATIENCE)
 
-    def second_daemon(self, address):
-        return self.run_lenetd("--listen", address, "--backend", "cpu", "--plugin-dir", program("LENET_PLUGINS"))
+    def second_daemon(self, address, *arguments):
+        return self.run_lenetd("--listen", address, "--backend", "cpu", "--plugin-dir", program("LENET_PLUGINS"), *arguments)
 
     def test_the_second_daemon_on_a_state_folder_is_refused(self):
         self.start_daemon()
@@ -165,7 +165,7 @@ class StartTest(DaemonTest):
             self.assertEqual(done.returncode, LENETD_USAGE, done.stderr)
             self.assertIn(address, done.stderr)
         for address in ("no-such-host.invalid:0", "192.0.2.1:0", f"unix:{self.folder}/missing/socket"):
-            done = self.second_daemon(address)
+            done = self.second_daemon(address, "--insecure")
             self.assertEqual(done.returncode, LENETD_LISTEN, done.stderr)
             self.assertIn(address, done.stderr)
         pipe = self.folder / "pipe"

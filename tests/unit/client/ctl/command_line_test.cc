@@ -354,12 +354,23 @@ TEST(CommandLineTest, TheServerComesFromTheFlagThenTheEnvironment) {
   EXPECT_EQ(Parse("info").line.client.address, "127.0.0.1:50051");
   Parsed parsed = Parse("info", "far:1");
   EXPECT_EQ(parsed.line.client.address, "far:1");
-  EXPECT_FALSE(parsed.line.server_given);
+  EXPECT_EQ(parsed.line.lenetctl, "lenetctl");
   parsed = Parse("info --server [::1]:2", "far:1");
   EXPECT_EQ(parsed.line.client.address, "[::1]:2");
-  EXPECT_TRUE(parsed.line.server_given);
+  EXPECT_EQ(parsed.line.lenetctl, "lenetctl --server [::1]:2");
   EXPECT_EQ(Parse("--server unix:/run/lenetd info").line.client.address, "unix:/run/lenetd");
   EXPECT_EQ(Parse("info", "nonsense").code, std::optional<int>(kUsage));
+}
+
+TEST(CommandLineTest, FlagsOfTheServerAreRepeatedInAdvice) {
+  EXPECT_EQ(Parse("info --tls").line.lenetctl, "lenetctl --tls");
+  EXPECT_TRUE(Parse("info --tls").line.client.tls.enabled);
+  EXPECT_FALSE(Parse("info").line.client.tls.enabled);
+  for (const char* half : {"info --cert a", "info --key a"}) {
+    const Parsed parsed = Parse(half);
+    EXPECT_EQ(parsed.code, std::optional<int>(kUsage));
+    EXPECT_THAT(parsed.output.err, HasSubstr("--cert and --key go together")) << half;
+  }
 }
 
 TEST(CommandLineTest, CommonFlagsStandBeforeOrBehindTheCommand) {

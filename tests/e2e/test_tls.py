@@ -1,0 +1,153 @@
+"""Who reaches the daemon over TCP, and what a listener on the wire sees."""
+import shutil
+import subprocess
+import time
+import unittest
+
+from harness import PATIENCE, SUCCESS, UNREACHABLE, USAGE, TestCase, program, wait_until
+
+LENETD_USAGE = 2
+
+
+@unittest.skipUnless(shutil.which("openssl"), "needs openssl")
+class TlsTest(TestCase):
+    """Certificates of two authorities, "ours" and "theirs"."""
+
+    def setUp(self):
+        super().setUp()
+        for authority in ("ours", "theirs"):
+            self.openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", 2,
+                         "-subj", f"/CN={authority}", "-keyout", f"{authority}.key", "-out", f"{authority}.pem")
+            for name in ("server", "client"):
+                self.certify(authority, f"{authority}-{name}")
+        self.install("ours-server")
+
+    def openssl(self, *arguments):
+        subprocess.run(["openssl", *map(str, arguments)], cwd=self.folder, check=True, capture_output=True)
+
+    def certify(self, authority, name, names="IP:127.0.0.1,DNS:localhost"):
+        (self.folder / "names").write_text(f"subjectAltName={names}")
+        self.openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", f"/CN={name}",
+                     "-keyout", f"{name}.key", "-out", "request")
+        self.openssl("x509", "-req", "-in", "request", "-CA", f"{authority}.pem", "-CAkey", f"{authority}.key",
+                     "-CAcreateserial", "-days", 2, "-extfile", "names", "-out", f"{name}.pem")
+
+    def install(self, name):
+        """Makes it the server's certificate; its key comes with it at once."""
+        folder = self.folder / f"{name}-{time.monotonic_ns()}"
+        folder.mkdir()
+        shutil.copy(self.folder / f"{name}.pem", folder / "cert.pem")
+        shutil.copy(self.folder / f"{name}.key", folder / "key.pem")
+        (self.folder / "next").symlink_to(folder)
+        (self.folder / "next").rename(self.folder / "tls")
+
+    def serve(self, *arguments):
+        self.start_daemon("--tls-cert", self.folder / "tls/cert.pem", "--tls-key", self.folder / "tls/key.pem", *arguments)
+
+    def info(self, *arguments):
+        return self.lenetctl("--timeout", 3, "info", *arguments)
+
+    def ca(self, authority):
+        return ("--ca", self.folder / f"{authority}.pem")
+
+    def client(self, authority):
+        return ("--cert", self.folder / f"{authority}-client.pem", "--key", self.folder / f"{authority}-client.key")
+
+    def assert_unreachable(self, result, hint):
+        self.assertEqual((result.code, result.out), (UNREACHABLE, ""))
+        self.assertIn(hint, result.err)
+        self.assertEqual(len(result.err.splitlines()), 2)
+
+    def test_jobs_run_over_tls_and_who_does_not_know_the_server_gets_nothing(self):
+        self.serve()
+        result = self.lenetctl("submit", "--max-steps", 3, *self.ca("ours"))
+        self.assertEqual(result.code, SUCCESS, result.err)
+        self.assert_unreachable(self.info(), "It may serve with TLS alone: --tls or --ca.")
+        self.assert_unreachable(self.info(*self.ca("theirs")), "leads to none of the roots")
+        self.assert_unreachable(self.info("--tls"), "leads to none of the roots")
+
+    def test_a_certificate_for_another_name_is_none(self):
+        self.certify("ours", "elsewhere", "DNS:elsewhere.example")
+        self.install("elsewhere")
+        self.serve()
+        self.assertEqual(self.info(*self.ca("ours")).code, UNREACHABLE)
+
+    def test_clients_need_a_certificate_where_the_server_asks_for_one(self):
+        self.serve("--tls-client-ca", self.folder / "ours.pem")
+        self.assertEqual(self.info(*self.ca("ours"), *self.client("ours")).code, SUCCESS)
+        hint = "It may ask for a certificate that it knows: --cert and --key."
+        self.assert_unreachable(self.info(*self.ca("ours")), hint)
+        self.assert_unreachable(self.info(*self.ca("ours"), *self.client("theirs")), hint)
+
+    def test_old_versions_of_tls_are_refused(self):
+        self.serve()
+        for version, allowed in (("-tls1_1", False), ("-tls1_2", True), ("-tls1_3", True)):
+            with self.subTest(version=version):
+                # With all ciphers on, so that it is the version that fails.
+                result = subprocess.run(
+                    ["openssl", "s_client", "-connect", self.daemon.address, version, "-cipher", "ALL:@SECLEVEL=0", "-alpn",
+                     "h2", "-CAfile", self.folder / "ours.pem"], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                    errors="replace", timeout=PATIENCE)
+                self.assertEqual("Verify return code: 0 (ok)" in result.stdout and "Cipher is (NONE)" not in result.stdout,
+                                 allowed, result.stdout + result.stderr)
+
+    def test_new_certificates_are_taken_while_it_runs_and_jobs_go_on(self):
+        self.serve()
+        watcher = self.follow("submit", "--json", "--epochs", 10**6, "--evaluate-every", 0, *self.ca("ours"))
+        watcher.wait_for(lambda line: "step_losses" in line)
+        self.install("theirs-server")
+        wait_until(lambda: self.info(*self.ca("theirs")).code == SUCCESS, "the new certificate is used")
+        self.assertEqual(self.info(*self.ca("ours")).code, UNREACHABLE)
+        seen = len(watcher.lines)
+        wait_until(lambda: len(watcher.lines) > seen, "the stream that was open goes on")
+
+    def test_files_that_cannot_be_used_are_named(self):
+        cert, key = self.folder / "tls/cert.pem", self.folder / "tls/key.pem"
+        self.openssl("x509", "-req", "-in", "request", "-CA", "ours.pem", "-CAkey", "ours.key", "-days", 0, "-out",
+                     "outdated.pem")
+        damaged = self.folder / "damaged.pem"
+        damaged.write_text(cert.read_text() + cert.read_text()[:200])
+        for arguments, reasons in (
+                (("--tls-cert", cert), ["--tls-key is needed"]),
+                (("--tls-key", key), ["--tls-cert is needed"]),
+                (("--tls-cert", self.folder / "nosuch", "--tls-key", key), ["--tls-cert", "nosuch"]),
+                (("--tls-cert", key, "--tls-key", key), ["--tls-cert", "no certificate"]),
+                (("--tls-cert", damaged, "--tls-key", key), ["--tls-cert", "damaged.pem", "behind certificate 1"]),
+                (("--tls-cert", cert, "--tls-key", cert), ["--tls-key", "no private key"]),
+                (("--tls-cert", cert, "--tls-key", self.folder / "ours-client.key"), ["--tls-key", "is not the key of"]),
+                (("--tls-cert", self.folder / "outdated.pem", "--tls-key", self.folder / "theirs-client.key"),
+                 ["--tls-cert", "outdated.pem", "out of date since"]),
+                (("--tls-cert", cert, "--tls-key", key, "--tls-client-ca", key), ["--tls-client-ca", "no certificate"])):
+            with self.subTest(arguments=arguments):
+                code, err = self.fail_to_start("127.0.0.1:0", *arguments)
+                self.assertEqual(code, LENETD_USAGE)
+                for reason in reasons:
+                    self.assertIn(reason, err)
+        self.start_daemon()
+        for arguments, reason in ((("--ca", "/nosuch"), "--ca: '/nosuch': No such file"), (("--ca", key), "no CERTIFICATE"),
+                                  (("--cert", cert), "--cert and --key go together")):
+            with self.subTest(arguments=arguments):
+                result = self.info(*arguments)
+                self.assertEqual(result.code, USAGE)
+                self.assertIn(reason, result.err)
+
+    def fail_to_start(self, listen, *arguments):
+        result = subprocess.run([program("LENETD"), "--state-dir", self.folder / "other", "--listen", listen,
+                                 *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE)
+        return result.returncode, result.stderr
+
+    def test_without_tls_it_serves_no_other_machine_unless_that_is_asked_for(self):
+        for listen in ("0.0.0.0:0", "[::]:0"):
+            code, err = self.fail_to_start(listen)
+            self.assertEqual(code, LENETD_USAGE)
+            self.assertIn(f"--listen {listen}", err)
+            self.assertIn("--insecure", err)
+        self.start_daemon("--insecure", listen="0.0.0.0:0")
+        self.daemon.terminate()
+        self.assertEqual(self.daemon.wait(), 0)
+        self.start_daemon("--tls-cert", self.folder / "tls/cert.pem", "--tls-key", self.folder / "tls/key.pem",
+                          listen="0.0.0.0:0")
+
+
+if __name__ == "__main__":
+    unittest.main()
