@@ -16,6 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kExitCodes[] =
+    "lenetd selftest checks libraries, devices and the machine instead; see lenetd selftest --help.\n"
     "Exit codes: 0 shut down in order; 1 failure; 2 bad command line; 3 no usable backend;\n"
     "4 cannot listen; 5 jobs did not end though aborted; 6 state folder in use, damaged or\n"
     "not writable; 7 a device failed that only a new process can use. SIGTERM, SIGINT (Ctrl-C) and SIGHUP\n"

@@ -128,6 +128,9 @@ class PacedEngine final : public Engine {
     return absl::OkStatus();
   }
   absl::Status Broadcast() override { return absl::OkStatus(); }
+  absl::Status AllReduceSum(std::span<float> /*values*/) override {
+    return absl::UnimplementedError("the paced engine has no sums");
+  }
   absl::Status WarmUp() override { return absl::OkStatus(); }
 
   absl::Status Enqueue(const StepChunk& chunk) override {
@@ -183,6 +186,8 @@ class PacedBackend final : public Backend {
   absl::string_view name() const override { return "cpu"; }
   std::span<const DeviceInfo> devices() const override { return devices_; }
   std::vector<std::pair<std::string, std::string>> versions() const override { return {}; }
+  std::vector<std::pair<std::string, std::string>> built_with() const override { return {}; }
+  absl::StatusOr<DeviceStatus> Inspect(int /*id*/) const override { return DeviceStatus(); }
   bool supports(Precision precision) const override { return precision == Precision::kFp32; }
   absl::Status CheckEngine(EngineKind engine, const Net& /*net*/, Precision /*precision*/) const override {
     return NoFusedEngine(engine, "paced");

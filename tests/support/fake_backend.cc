@@ -103,6 +103,12 @@ class FakeEngine : public Engine {
     return result;
   }
 
+  absl::Status AllReduceSum(std::span<float> values) override {
+    LENET_RETURN_IF_ERROR(CheckIdle("AllReduceSum"));
+    LENET_RETURN_IF_ERROR(group_->Play(FakeCall::kAllReduce, rank_, 0));
+    return comm()->AllReduceSum(values.data(), static_cast<int64_t>(values.size()), nullptr);
+  }
+
   absl::Status Gradient(std::span<const uint32_t>, std::span<float>, std::span<float>, std::span<float>) override {
     return absl::UnimplementedError("the fake engine has no gradient");
   }

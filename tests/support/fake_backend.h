@@ -22,7 +22,7 @@
 
 namespace lenet {
 
-enum class FakeCall { kNewEngine, kBroadcast, kWarmUp, kStep, kEvaluate, kReadParameters };
+enum class FakeCall { kNewEngine, kBroadcast, kAllReduce, kWarmUp, kStep, kEvaluate, kReadParameters };
 
 struct FakeFault {
   enum class Kind {

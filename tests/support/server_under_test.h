@@ -50,6 +50,8 @@ class ScriptedBackend : public Backend {
   absl::string_view name() const override { return "fake"; }
   std::span<const DeviceInfo> devices() const override { return devices_; }
   std::vector<std::pair<std::string, std::string>> versions() const override { return {{"fakelib", "1.0"}}; }
+  std::vector<std::pair<std::string, std::string>> built_with() const override { return {}; }
+  absl::StatusOr<DeviceStatus> Inspect(int /*id*/) const override { return DeviceStatus(); }
   bool supports(Precision precision) const override { return precision == Precision::kFp32; }
   absl::Status CheckEngine(EngineKind engine, const Net& /*net*/, Precision /*precision*/) const override {
     return NoFusedEngine(engine, name());

@@ -32,6 +32,12 @@ struct DeviceInfo {
   int64_t memory_bytes = 0;  // of the device; 0 on the CPU
 };
 
+// A device as it is now.
+struct DeviceStatus {
+  int64_t free_bytes = 0;    // of its memory; 0 on the CPU
+  std::vector<int> reaches;  // ids of the other devices whose memory it can use
+};
+
 enum class Precision {
   kFp32,  // IEEE float32 products and sums
   kTf32,  // CUDA: products of 10-bit mantissas on the matrix units
@@ -91,6 +97,9 @@ class Engine {
   // Collective. Rank 0's parameters and state to all ranks.
   virtual absl::Status Broadcast() = 0;
 
+  // Collective. Values become their sums over the ranks, by the communicator, as a test of it. At most flat_size.
+  virtual absl::Status AllReduceSum(std::span<float> values) = 0;
+
   // Collective. Loads modules, picks algorithms, runs one step's work (the all-reduce included) on scratch values and
   // captures graphs, so that nothing allocates or loads once steps run. Parameters and state are as before it.
   virtual absl::Status WarmUp() = 0;
@@ -139,6 +148,10 @@ class Backend {
   virtual std::span<const DeviceInfo> devices() const = 0;
   // Libraries and their versions as found at run time: {"cudnn", "9.14.0"}.
   virtual std::vector<std::pair<std::string, std::string>> versions() const = 0;
+  // Those that it was built with, by the same names.
+  virtual std::vector<std::pair<std::string, std::string>> built_with() const = 0;
+  // INVALID_ARGUMENT for an id that does not exist; else the error of the device.
+  virtual absl::StatusOr<DeviceStatus> Inspect(int id) const = 0;
   virtual bool supports(Precision precision) const = 0;
   // INVALID_ARGUMENT with the reason if its engines of that kind do not serve this net at this precision.
   virtual absl::Status CheckEngine(EngineKind engine, const Net& net, Precision precision) const = 0;

@@ -72,6 +72,11 @@ absl::Status CheckEvaluation(const Split& split, int64_t begin, int64_t end) {
       absl::StrCat("images ", begin, " to ", end, ": must be a range of the ", split.count, " images"));
 }
 
+absl::Status CheckAllReduce(std::span<const float> values, int64_t flat_size) {
+  if (static_cast<int64_t>(values.size()) <= flat_size) return absl::OkStatus();
+  return BadValue("values", values.size(), absl::StrCat("at most ", flat_size));
+}
+
 absl::Status CheckGradient(const Net& net, const Split& train, int batch_size, std::span<const uint32_t> indices,
                            std::span<const float> logits, std::span<const float> losses,
                            std::span<const float> gradient) {

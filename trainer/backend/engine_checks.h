@@ -21,6 +21,7 @@ absl::Status NotFused(absl::string_view why);
 absl::Status CheckSize(absl::string_view what, size_t size, int64_t wanted);
 absl::Status CheckChunk(const StepChunk& chunk, const Split& train, int batch_size);
 absl::Status CheckEvaluation(const Split& split, int64_t begin, int64_t end);
+absl::Status CheckAllReduce(std::span<const float> values, int64_t flat_size);
 absl::Status CheckGradient(const Net& net, const Split& train, int batch_size, std::span<const uint32_t> indices,
                            std::span<const float> logits, std::span<const float> losses,
                            std::span<const float> gradient);

@@ -15,7 +15,7 @@ namespace lenet {
 // What a plug-in exports, as `extern "C"` under kBackendEntryName. `abi` must equal kBackendAbi of the plug-in's build;
 // then the answer is the backend or a status that says why there is none (no device, no driver), given through
 // `result`.
-inline constexpr int kBackendAbi = 3;
+inline constexpr int kBackendAbi = 4;
 inline constexpr char kBackendEntryName[] = "lenet_new_backend";
 using BackendEntry = void (*)(int abi, const LogSink& log, absl::StatusOr<std::unique_ptr<Backend>>* result);
 

@@ -61,6 +61,13 @@ class CpuBackend final : public Backend {
   std::vector<std::pair<std::string, std::string>> versions() const override {
     return {{"glibc", gnu_get_libc_version()}};
   }
+  std::vector<std::pair<std::string, std::string>> built_with() const override {
+    return {{"glibc", absl::StrCat(__GLIBC__, ".", __GLIBC_MINOR__)}};
+  }
+  absl::StatusOr<DeviceStatus> Inspect(int id) const override {
+    LENET_RETURN_IF_ERROR(CheckId(id));
+    return DeviceStatus();
+  }
   bool supports(Precision precision) const override { return precision == Precision::kFp32; }
   absl::Status CheckEngine(EngineKind engine, const Net& /*net*/, Precision /*precision*/) const override {
     return NoFusedEngine(engine, name());
@@ -70,11 +77,7 @@ class CpuBackend final : public Backend {
 
   absl::StatusOr<std::unique_ptr<RankGroup>> NewGroup(std::span<const int> device_ids) override {
     if (device_ids.empty()) return absl::InvalidArgumentError("a group needs at least one device");
-    for (const int id : device_ids) {
-      if (id < 0 || id >= static_cast<int>(devices_.size())) {
-        return absl::InvalidArgumentError(absl::StrCat("no CPU device ", id, "; there are 0 to ", devices_.size() - 1));
-      }
-    }
+    for (const int id : device_ids) LENET_RETURN_IF_ERROR(CheckId(id));
     try {
       return std::make_unique<CpuGroup>(kernels_, device_ids);
     } catch (const std::bad_alloc&) {
@@ -83,6 +86,11 @@ class CpuBackend final : public Backend {
   }
 
  private:
+  absl::Status CheckId(int id) const {
+    if (id >= 0 && id < static_cast<int>(devices_.size())) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("no CPU device ", id, "; there are 0 to ", devices_.size() - 1));
+  }
+
   const Kernels& kernels_;
   const std::vector<DeviceInfo> devices_;
 };

@@ -88,6 +88,12 @@ absl::Status CpuEngine::Broadcast() {
   return communicator_->Broadcast(state_.data(), static_cast<int64_t>(state_.span().size()), nullptr);
 }
 
+absl::Status CpuEngine::AllReduceSum(std::span<float> values) {
+  LENET_RETURN_IF_ERROR(CheckReady());
+  LENET_RETURN_IF_ERROR(CheckAllReduce(values, options_.net->flat_size()));
+  return communicator_->AllReduceSum(values.data(), static_cast<int64_t>(values.size()), nullptr);
+}
+
 absl::Status CpuEngine::WarmUp() {
   LENET_RETURN_IF_ERROR(CheckReady());
   // The gradient is scratch, and all else that a step writes is overwritten by the next one.

@@ -32,6 +32,7 @@ class CpuEngine final : public Engine {
   absl::Status WriteState(std::span<const float> state) override;
   absl::Status ReadState(std::span<float> state) override;
   absl::Status Broadcast() override;
+  absl::Status AllReduceSum(std::span<float> values) override;
   absl::Status WarmUp() override;
   absl::Status Enqueue(const StepChunk& chunk) override;
   absl::Status Wait(std::span<float> losses) override;

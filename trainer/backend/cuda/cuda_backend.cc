@@ -98,6 +98,38 @@ std::vector<std::pair<std::string, std::string>> CudaBackend::versions() const {
   return versions;
 }
 
+std::vector<std::pair<std::string, std::string>> CudaBackend::built_with() const {
+  return {{"cuda runtime", absl::StrCat(CUDART_VERSION / 1000, ".", CUDART_VERSION % 1000 / 10)},
+          {"cudnn", Version(CUDNN_MAJOR, CUDNN_MINOR, CUDNN_PATCHLEVEL)},
+          {"cublas", Version(CUBLAS_VER_MAJOR, CUBLAS_VER_MINOR, CUBLAS_VER_PATCH)},
+          {"nccl", Version(NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH)}};
+}
+
+absl::StatusOr<DeviceStatus> CudaBackend::Inspect(int id) const {
+  LENET_RETURN_IF_ERROR(CheckId(id));
+  const Place place = {.device = id};
+  const DeviceGuard guard;
+  LENET_CUDA_RETURN_IF_ERROR(place, cudaSetDevice(ordinals_[id]));
+  DeviceStatus status;
+  size_t free = 0;
+  size_t total = 0;
+  LENET_CUDA_RETURN_IF_ERROR(place, cudaMemGetInfo(&free, &total));
+  status.free_bytes = static_cast<int64_t>(free);
+  for (size_t peer = 0; peer < ordinals_.size(); ++peer) {
+    if (static_cast<int>(peer) == id) continue;
+    int reaches = 0;
+    LENET_CUDA_RETURN_IF_ERROR(place, cudaDeviceCanAccessPeer(&reaches, ordinals_[id], ordinals_[peer]));
+    if (reaches != 0) status.reaches.push_back(static_cast<int>(peer));
+  }
+  return status;
+}
+
+absl::Status CudaBackend::CheckId(int id) const {
+  if (id >= 0 && id < static_cast<int>(devices_.size())) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("device ", id, " does not exist; there are ", devices_.size(), ", from 0"));
+}
+
 bool CudaBackend::supports(Precision precision) const { return precision == Precision::kFp32 || tf32_; }
 
 absl::Status CudaBackend::CheckEngine(EngineKind engine, const Net& net, Precision precision) const {
@@ -115,10 +147,7 @@ absl::StatusOr<std::unique_ptr<RankGroup>> CudaBackend::NewGroup(std::span<const
   std::vector<int> ordinals;
   for (size_t i = 0; i < device_ids.size(); ++i) {
     const int id = device_ids[i];
-    if (id < 0 || id >= static_cast<int>(devices_.size())) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("device ", id, " does not exist; there are ", devices_.size(), ", from 0"));
-    }
+    LENET_RETURN_IF_ERROR(CheckId(id));
     if (std::find(device_ids.begin(), device_ids.begin() + i, id) != device_ids.begin() + i) {
       return absl::InvalidArgumentError(absl::StrCat("device ", id, " stands twice in the group"));
     }

@@ -21,6 +21,8 @@ class CudaBackend : public Backend {
   absl::string_view name() const override { return "cuda"; }
   std::span<const DeviceInfo> devices() const override { return devices_; }
   std::vector<std::pair<std::string, std::string>> versions() const override;
+  std::vector<std::pair<std::string, std::string>> built_with() const override;
+  absl::StatusOr<DeviceStatus> Inspect(int id) const override;
   bool supports(Precision precision) const override;
   absl::Status CheckEngine(EngineKind engine, const Net& net, Precision precision) const override;
   bool oversubscribable() const override { return false; }
@@ -29,6 +31,8 @@ class CudaBackend : public Backend {
 
  private:
   explicit CudaBackend(const Tuning& tuning) : tuning_(tuning) {}
+
+  absl::Status CheckId(int id) const;
 
   const Tuning tuning_;
   std::vector<DeviceInfo> devices_;

@@ -274,6 +274,20 @@ absl::Status CudaEngine::DoBroadcast() {
   return Drain();
 }
 
+absl::Status CudaEngine::DoAllReduceSum(std::span<float> values) {
+  LENET_RETURN_IF_ERROR(CheckReady());
+  LENET_RETURN_IF_ERROR(CheckAllReduce(values, flat_));
+  if (rank_->communicator == nullptr || values.empty()) return absl::OkStatus();
+  LENET_RETURN_IF_ERROR(CopyIn(gradients_.get(), values));
+  LENET_RETURN_IF_ERROR(group_->Barrier());
+  LENET_RETURN_IF_ERROR(
+      rank_->communicator->AllReduceSum(gradients_.get(), static_cast<int64_t>(values.size()), stream()));
+  LENET_RETURN_IF_ERROR(CopyOut(values, gradients_.get()));
+  // Its gaps are zero.
+  LENET_CUDA_RETURN_IF_ERROR(place_, cudaMemsetAsync(gradients_.get(), 0, gradients_.bytes(), stream()));
+  return Drain();
+}
+
 absl::Status CudaEngine::ForwardBackward(float loss_scale, bool by_step) {
   Chunk* const step_chunk = by_step ? chunk() : nullptr;
   LENET_RETURN_IF_ERROR(train_->Forward());

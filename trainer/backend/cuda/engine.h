@@ -35,6 +35,7 @@ class CudaEngine : public Engine {
   absl::Status WriteState(std::span<const float> state) override { return Keep(DoWriteState(state)); }
   absl::Status ReadState(std::span<float> state) override { return Keep(DoReadState(state)); }
   absl::Status Broadcast() override { return Keep(DoBroadcast()); }
+  absl::Status AllReduceSum(std::span<float> values) override { return Keep(DoAllReduceSum(values)); }
   absl::Status WarmUp() override { return Keep(DoWarmUp()); }
   absl::Status Enqueue(const StepChunk& chunk) override { return Keep(DoEnqueue(chunk)); }
   absl::Status Wait(std::span<float> losses) override { return Keep(DoWait(losses)); }
@@ -70,6 +71,7 @@ class CudaEngine : public Engine {
   absl::Status DoWriteState(std::span<const float> values);
   absl::Status DoReadState(std::span<float> values);
   absl::Status DoBroadcast();
+  absl::Status DoAllReduceSum(std::span<float> values);
   absl::Status DoWarmUp();
   absl::Status DoEnqueue(const StepChunk& chunk);
   absl::Status DoWait(std::span<float> losses);

@@ -38,6 +38,18 @@ LENET_CUDA_HANDLE(MatmulPreference, cublasLtMatmulPreference_t, cublasLtMatmulPr
 
 #undef LENET_CUDA_HANDLE
 
+// Puts the thread's current device back.
+class DeviceGuard {
+ public:
+  DeviceGuard() { LENET_CUDA_LOG_IF_ERROR(cudaGetDevice(&device_)); }
+  ~DeviceGuard() { LENET_CUDA_LOG_IF_ERROR(cudaSetDevice(device_)); }
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+
+ private:
+  int device_ = 0;
+};
+
 // An array in the memory of the current device (kHost false), or in pinned memory of the host.
 template <typename T, bool kHost>
 class Array {

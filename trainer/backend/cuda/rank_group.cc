@@ -8,21 +8,6 @@
 #include "trainer/base/status.h"
 
 namespace lenet::cuda {
-namespace {
-
-// Puts the thread's current device back.
-class DeviceGuard {
- public:
-  DeviceGuard() { LENET_CUDA_LOG_IF_ERROR(cudaGetDevice(&device_)); }
-  ~DeviceGuard() { LENET_CUDA_LOG_IF_ERROR(cudaSetDevice(device_)); }
-  DeviceGuard(const DeviceGuard&) = delete;
-  DeviceGuard& operator=(const DeviceGuard&) = delete;
-
- private:
-  int device_ = 0;
-};
-
-}  // namespace
 
 CudaRankGroup::CudaRankGroup(std::span<const int> ids)
     : ids_(ids.begin(), ids.end()),

@@ -1,5 +1,6 @@
 // The contract of backend.h, call by call.
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <limits>
@@ -106,7 +107,26 @@ TEST_P(EngineTest, BackendDescribesItsDevices) {
     EXPECT_THAT(device.kind, HasSubstr(GetParam() + " "));
   }
   EXPECT_FALSE(backend_->versions().empty());
+  EXPECT_FALSE(backend_->built_with().empty());
+  for (const auto& built : backend_->built_with()) {
+    const auto same_name = [&](const auto& found) { return found.first == built.first; };
+    EXPECT_TRUE(std::ranges::any_of(backend_->versions(), same_name)) << built.first;
+  }
   EXPECT_TRUE(backend_->supports(Precision::kFp32));
+}
+
+TEST_P(EngineTest, InspectTellsWhatADeviceHasFree) {
+  const int count = static_cast<int>(backend_->devices().size());
+  for (const DeviceInfo& device : backend_->devices()) {
+    const absl::StatusOr<DeviceStatus> status = backend_->Inspect(device.id);
+    ASSERT_TRUE(status.ok()) << status.status();
+    EXPECT_LE(status->free_bytes, device.memory_bytes);
+    EXPECT_EQ(status->free_bytes > 0, device.memory_bytes > 0);
+    for (const int peer : status->reaches) EXPECT_TRUE(peer >= 0 && peer < count && peer != device.id) << peer;
+  }
+  for (const int id : {-1, count}) {
+    EXPECT_EQ(backend_->Inspect(id).status().code(), absl::StatusCode::kInvalidArgument);
+  }
 }
 
 TEST_P(EngineTest, GroupsOfDevicesThatDoNotExistAreRefused) {

@@ -153,6 +153,29 @@ TEST_P(RanksTest, ClipsTheNormOfTheGlobalGradient) {
   EXPECT_NEAR(moved(Train(GetParam(), 1, {}, 1, loose)), 0.05 * norm, 1e-4 * 0.05 * norm);
 }
 
+TEST_P(RanksTest, AllReduceGivesTheSumsToAll) {
+  absl::StatusOr<std::unique_ptr<RankGroup>> group = NewGroupOf(backend_, GetParam());
+  ASSERT_TRUE(group.ok()) << group.status();
+  const size_t count = static_cast<size_t>(net_->flat_size());
+  const absl::Status status = RunRanks(GetParam(), [&](int rank) -> absl::Status {
+    LENET_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
+                           (*group)->NewEngine(rank, {.net = net_.get(), .dataset = dataset_, .batch_size = 8}));
+    for (const size_t size : {count, size_t{1}, size_t{0}}) {
+      std::vector<float> values(size);
+      for (size_t i = 0; i < size; ++i) values[i] = static_cast<float>((rank + 1) * static_cast<int>(i % 1000));
+      LENET_RETURN_IF_ERROR(engine->AllReduceSum(values));
+      const int factor = GetParam() * (GetParam() + 1) / 2;
+      for (size_t i = 0; i < size; ++i) {
+        EXPECT_EQ(values[i], static_cast<float>(factor * static_cast<int>(i % 1000))) << "rank " << rank;
+      }
+    }
+    std::vector<float> too_many(count + 1);
+    EXPECT_EQ(engine->AllReduceSum(too_many).code(), absl::StatusCode::kInvalidArgument);
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+}
+
 class EvaluationTest : public RanksTest {
  protected:
   // Each rank's part of the test set, added up.

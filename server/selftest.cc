@@ -1,0 +1,523 @@
+#include "server/selftest.h"
+
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <sys/statvfs.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <set>
+#include <span>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "trainer/backend/backend.h"
+#include "trainer/base/mutex.h"
+#include "trainer/base/status.h"
+#include "trainer/nn/net.h"
+#include "trainer/train/safetensors.h"
+#include "trainer/train/trainer.h"
+
+namespace lenet {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr int64_t kLeastSharedMemory = 64 * kMiB;  // of /dev/shm: NCCL's buffers of a handful of GPUs
+constexpr int64_t kLeastDisk = 1024 * kMiB;  // of the state folder: databases and checkpoints of a few hundred jobs
+constexpr int64_t kLeastDeviceMemory = 1024 * kMiB;  // contexts, communicator, data set and a job
+constexpr double kValueBound = 1e-5;                 // relative 2-norms, as of float32 results
+constexpr double kStepsBound = 1e-4;
+constexpr char kReferenceSteps[] = "nesterov";
+
+Check Ok(std::string name, std::string detail) { return {std::move(name), CheckResult::kOk, std::move(detail)}; }
+Check Failed(std::string name, const absl::Status& status) {
+  return {std::move(name), CheckResult::kFailed, std::string(status.message())};
+}
+Check Skipped(std::string name, std::string why) { return {std::move(name), CheckResult::kSkipped, std::move(why)}; }
+
+// Runs body(rank) on a thread for each rank of the group. The group is aborted at the first error, and when the time is
+// up; the first error is given.
+absl::Status RunRanks(RankGroup* group, std::chrono::milliseconds timeout,
+                      const std::function<absl::Status(int rank)>& body) {
+  Mutex mutex;
+  CondVar changed;
+  int running = group->size();
+  absl::Status first;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < group->size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      const absl::Status status = body(rank);
+      if (!status.ok()) group->Abort(status.message());
+      MutexLock lock(&mutex);
+      if (first.ok() && !status.ok()) first = status;
+      --running;
+      changed.SignalAll();
+    });
+  }
+  {
+    const Clock::time_point deadline = Clock::now() + timeout;
+    MutexLock lock(&mutex);
+    while (running > 0 && changed.WaitUntil(&mutex, deadline)) {
+    }
+    if (running > 0 && first.ok()) {
+      first = absl::DeadlineExceededError(
+          absl::StrCat(running, " of ", group->size(), " ranks did not end within ", timeout.count() / 1000.0, " s"));
+    }
+  }
+  if (!first.ok()) group->Abort(first.message());
+  for (std::thread& thread : threads) thread.join();
+  return first;
+}
+
+// Of f32 or f64.
+std::vector<double> Values(const Tensor& tensor) {
+  const size_t width = tensor.dtype == DType::kF64 ? sizeof(double) : sizeof(float);
+  std::vector<double> values(tensor.data.size() / width);
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (width == sizeof(double)) {
+      std::memcpy(&values[i], tensor.data.data() + i * width, width);
+    } else {
+      float value = 0;
+      std::memcpy(&value, tensor.data.data() + i * width, width);
+      values[i] = value;
+    }
+  }
+  return values;
+}
+
+// What PyTorch computed in float64: see the file's metadata.
+class Reference {
+ public:
+  static absl::StatusOr<std::unique_ptr<Reference>> Read(const fs::path& path) {
+    std::unique_ptr<Reference> made(new Reference());
+    LENET_ASSIGN_OR_RETURN(made->file_, ReadTensorFile(path));
+    LENET_ASSIGN_OR_RETURN(const Tensor* images, made->Find("images", DType::kU8));
+    LENET_ASSIGN_OR_RETURN(const Tensor* labels, made->Find("labels", DType::kU8));
+    const auto batch = made->file_.metadata.find("batch");
+    if (images->shape.size() != 3 || labels->shape != std::vector<int64_t>{images->shape[0]} ||
+        batch == made->file_.metadata.end() || !absl::SimpleAtoi(batch->second, &made->batch_) || made->batch_ < 1 ||
+        made->batch_ > images->shape[0]) {
+      return absl::DataLossError(absl::StrCat("'", path.string(), "' is not what it should be: images, labels, batch"));
+    }
+    Split split = {.shape = {1, static_cast<int>(images->shape[1]), static_cast<int>(images->shape[2])},
+                   .count = images->shape[0]};
+    const auto bytes = [](const Tensor& tensor) {
+      const auto* data = reinterpret_cast<const uint8_t*>(tensor.data.data());
+      return std::vector<uint8_t>(data, data + tensor.data.size());
+    };
+    split.images = bytes(*images);
+    split.labels = bytes(*labels);
+    auto dataset = std::make_shared<Dataset>();
+    dataset->name = "reference";
+    dataset->classes = 10;
+    dataset->train = split;
+    dataset->test = std::move(split);
+    made->dataset_ = std::move(dataset);
+    LENET_ASSIGN_OR_RETURN(NetSpec spec, PresetNet("lenet", made->dataset_->train.shape, made->dataset_->classes));
+    LENET_ASSIGN_OR_RETURN(Net net, Net::Create(std::move(spec)));
+    made->net_ = std::make_unique<Net>(std::move(net));
+    return made;
+  }
+
+  const Net& net() const { return *net_; }
+  const std::shared_ptr<const Dataset>& dataset() const { return dataset_; }
+  int batch() const { return batch_; }
+
+  absl::StatusOr<std::vector<float>> Flat(const std::string& prefix) const {
+    std::vector<float> flat(static_cast<size_t>(net_->flat_size()));
+    for (const Parameter& parameter : net_->parameters()) {
+      LENET_ASSIGN_OR_RETURN(const Tensor* tensor, Find(prefix + parameter.name, DType::kF32));
+      const std::vector<double> values = Values(*tensor);
+      if (static_cast<int64_t>(values.size()) != parameter.size) {
+        return absl::DataLossError(absl::StrCat(prefix, parameter.name, " has ", values.size(), " values"));
+      }
+      std::copy(values.begin(), values.end(), flat.begin() + parameter.offset);
+    }
+    return flat;
+  }
+
+  absl::StatusOr<std::vector<double>> Numbers(const std::string& name) const {
+    LENET_ASSIGN_OR_RETURN(const Tensor* tensor, Find(name, DType::kF32));
+    return Values(*tensor);
+  }
+
+ private:
+  Reference() = default;
+
+  // `dtype` kF32 stands for kF64, too.
+  absl::StatusOr<const Tensor*> Find(const std::string& name, DType dtype) const {
+    const auto found = file_.tensors.find(name);
+    if (found == file_.tensors.end()) return absl::DataLossError(absl::StrCat("the reference has no ", name));
+    const bool fits = found->second.dtype == dtype || (dtype == DType::kF32 && found->second.dtype == DType::kF64);
+    if (!fits) return absl::DataLossError(absl::StrCat("the reference's ", name, " has another type"));
+    return &found->second;
+  }
+
+  TensorFile file_;
+  int batch_ = 0;
+  std::shared_ptr<const Dataset> dataset_;
+  std::unique_ptr<Net> net_;
+};
+
+// The 2-norm of the difference over that of what was wanted.
+template <typename Wanted>
+double Difference(std::span<const float> got, const std::vector<Wanted>& wanted) {
+  if (got.size() != wanted.size()) return INFINITY;
+  double difference = 0;
+  double norm = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    difference += (got[i] - wanted[i]) * (got[i] - wanted[i]);
+    norm += double{wanted[i]} * wanted[i];
+  }
+  return std::sqrt(difference / norm);
+}
+
+absl::Status CheckDifference(absl::string_view what, double difference, double bound) {
+  if (difference <= bound) return absl::OkStatus();  // a NaN is not
+  return absl::InternalError(
+      absl::StrFormat("%s differ from PyTorch's by %.1e of their norm; the bound is %.0e", what, difference, bound));
+}
+
+// One rank's forward and backward pass, then the reference's steps, all ranks on parts of its batches.
+absl::Status CheckAgainst(const Reference& reference, RankGroup* group, int rank) {
+  const int ranks = group->size();
+  const int batch = reference.batch() / ranks;
+  LENET_ASSIGN_OR_RETURN(const std::vector<float> initial, reference.Flat("init/"));
+  LENET_ASSIGN_OR_RETURN(const std::vector<double> losses, reference.Numbers(absl::StrCat(kReferenceSteps, "/losses")));
+  LENET_ASSIGN_OR_RETURN(const std::vector<float> final, reference.Flat(absl::StrCat(kReferenceSteps, "/final/")));
+  LENET_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
+                         group->NewEngine(rank, {.net = &reference.net(),
+                                                 .dataset = reference.dataset(),
+                                                 .batch_size = batch,
+                                                 .optimizer = {.momentum = 0.9, .nesterov = true}}));
+  LENET_RETURN_IF_ERROR(engine->WriteParameters(initial));
+  const int steps = static_cast<int>(losses.size());
+  std::vector<uint32_t> indices;
+  for (int step = 0; step < steps; ++step) {
+    for (int i = 0; i < batch; ++i) {
+      const int64_t image = int64_t{step} * reference.batch() + rank * batch + i;
+      indices.push_back(static_cast<uint32_t>(image % reference.dataset()->train.count));
+    }
+  }
+  if (ranks == 1) {
+    LENET_ASSIGN_OR_RETURN(const std::vector<double> wanted_logits, reference.Numbers("logits"));
+    LENET_ASSIGN_OR_RETURN(const std::vector<float> wanted_gradient, reference.Flat("grad/"));
+    std::vector<float> logits(wanted_logits.size());
+    std::vector<float> gradient(wanted_gradient.size());
+    LENET_RETURN_IF_ERROR(engine->Gradient(std::span(indices).first(batch), logits, {}, gradient));
+    LENET_RETURN_IF_ERROR(CheckDifference("logits", Difference(logits, wanted_logits), kValueBound));
+    LENET_RETURN_IF_ERROR(CheckDifference("gradients", Difference(gradient, wanted_gradient), kValueBound));
+  }
+  LENET_RETURN_IF_ERROR(engine->Broadcast());
+  LENET_RETURN_IF_ERROR(engine->WarmUp());
+  const std::vector<float> rates(losses.size(), 0.05f);
+  LENET_RETURN_IF_ERROR(engine->Enqueue({.first_step = 0, .indices = indices, .learning_rates = rates}));
+  std::vector<float> got(losses.size());
+  LENET_RETURN_IF_ERROR(engine->Wait(got));
+  if (ranks == 1) LENET_RETURN_IF_ERROR(CheckDifference("losses", Difference(got, losses), kStepsBound));
+  std::vector<float> parameters(initial.size());
+  LENET_RETURN_IF_ERROR(engine->ReadParameters(parameters));
+  return CheckDifference(absl::StrCat("weights after ", steps, " steps"), Difference(parameters, final), kStepsBound);
+}
+
+// Sums whose values are known, which float32 holds exactly.
+absl::Status CheckAllReduce(const Reference& reference, RankGroup* group, int rank) {
+  LENET_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Engine> engine,
+      group->NewEngine(rank, {.net = &reference.net(), .dataset = reference.dataset(), .batch_size = 1}));
+  std::vector<float> values(static_cast<size_t>(reference.net().flat_size()));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>((rank + 1) * static_cast<int>(i % 4096));
+  LENET_RETURN_IF_ERROR(engine->AllReduceSum(values));
+  const int factor = group->size() * (group->size() + 1) / 2;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const float wanted = static_cast<float>(factor * static_cast<int>(i % 4096));
+    if (values[i] != wanted) {
+      return absl::InternalError(
+          absl::StrCat("on rank ", rank, " the sum of value ", i, " is ", values[i], ", not ", wanted));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// What a training tells, as far as it is of interest.
+class LossObserver : public TrainObserver {
+ public:
+  void OnRunning(absl::string_view engine) override { engine_ = std::string(engine); }
+  void OnSteps(int rank, int64_t /*first_step*/, std::span<const float> losses) override {
+    if (rank == 0) last_loss_ = losses.back();
+  }
+  void OnEpoch(const EpochSummary& /*summary*/) override {}
+  void OnEvaluation(const Evaluation& /*evaluation*/) override {}
+  void OnCheckpoint(const CheckpointSaved& /*saved*/) override {}
+  void OnWarning(absl::string_view /*message*/) override {}
+  void OnRanksStuck(const std::string& /*message*/) override {}
+
+  // After the training.
+  const std::string& engine() const { return engine_; }
+  float last_loss() const { return last_loss_; }
+
+ private:
+  std::string engine_;
+  float last_loss_ = 0;
+};
+
+class Selftest {
+ public:
+  Selftest(const SelftestOptions& options, const std::function<void(const Check&)>& done)
+      : options_(options), done_(done) {}
+
+  void Run(absl::StatusOr<SelectedBackend> selected) {
+    CheckBackend(std::move(selected));
+    CheckLibraries();
+    CheckDevices();
+    CheckSharedMemory();
+    CheckInterfaces();
+    CheckDisk();
+    CheckRanks();
+    CheckTraining();
+  }
+
+ private:
+  void Tell(Check check) { done_(check); }
+  int devices() const { return static_cast<int>(backend_->devices().size()); }
+
+  void CheckBackend(absl::StatusOr<SelectedBackend> selected) {
+    if (!selected.ok()) return Tell(Failed("backend", selected.status()));
+    backend_ = std::move(selected->backend);
+    std::string text = absl::StrCat(backend_->name(), ", ", devices(), " devices");
+    if (!selected->reason.empty()) absl::StrAppend(&text, "; no GPU: ", selected->reason);
+    Tell(Ok("backend", text));
+  }
+
+  void CheckLibraries() {
+    if (backend_ == nullptr) return Tell(Skipped("libraries", "no backend"));
+    const auto running = backend_->versions();
+    const auto built = backend_->built_with();
+    Check check = Ok("libraries", "");
+    std::vector<std::string> parts;
+    for (const auto& [name, version] : running) {
+      const auto wanted = std::find_if(built.begin(), built.end(), [&](const auto& b) { return b.first == name; });
+      if (wanted == built.end() || wanted->second == version) {
+        parts.push_back(absl::StrCat(name, " ", version));
+        continue;
+      }
+      parts.push_back(absl::StrCat(name, " ", version, " (built with ", wanted->second, ")"));
+      const CheckResult result = CompareVersions(version, wanted->second);
+      if (result == CheckResult::kFailed || check.result == CheckResult::kOk) check.result = result;
+    }
+    check.detail = absl::StrJoin(parts, ", ");
+    Tell(check);
+  }
+
+  void CheckDevices() {
+    if (backend_ == nullptr) return Tell(Skipped("devices", "no backend"));
+    for (const DeviceInfo& device : backend_->devices()) {
+      const std::string name = absl::StrCat("device ", device.id);
+      const absl::StatusOr<DeviceStatus> status = backend_->Inspect(device.id);
+      if (!status.ok()) {
+        Tell(Failed(name, status.status()));
+        continue;
+      }
+      Check check = Ok(name, absl::StrCat(device.name, " (", device.kind, ")"));
+      if (device.memory_bytes > 0) {
+        absl::StrAppend(&check.detail, ", ", status->free_bytes / kMiB, " of ", device.memory_bytes / kMiB,
+                        " MiB free");
+        if (status->free_bytes < kLeastDeviceMemory) {
+          check.result = CheckResult::kFailed;
+          absl::StrAppend(&check.detail, "; ", kLeastDeviceMemory / kMiB, " are needed");
+        } else if (static_cast<int>(status->reaches.size()) < devices() - 1) {
+          check.result = CheckResult::kWarning;
+          absl::StrAppend(&check.detail, "; reaches the memory of ", status->reaches.size(), " of ", devices() - 1,
+                          " others: sums over ranks are slower");
+        } else if (devices() > 1) {
+          absl::StrAppend(&check.detail, ", reaches the others' memory");
+        }
+      }
+      Tell(check);
+    }
+  }
+
+  // Free bytes of a file system, or why they are not known.
+  static absl::StatusOr<int64_t> FreeBytes(const fs::path& path) {
+    struct statvfs info;
+    if (::statvfs(path.c_str(), &info) != 0) {
+      return absl::UnavailableError(absl::StrCat("'", path.string(), "': ", std::strerror(errno)));
+    }
+    return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
+  }
+
+  void CheckSharedMemory() {
+    const absl::StatusOr<int64_t> free = FreeBytes("/dev/shm");
+    if (!free.ok()) return Tell({"shared memory", CheckResult::kWarning, std::string(free.status().message())});
+    Check check = Ok("shared memory", absl::StrCat(*free / kMiB, " MiB free in /dev/shm"));
+    if (*free < kLeastSharedMemory) {
+      check.result = CheckResult::kWarning;
+      absl::StrAppend(&check.detail, "; NCCL may need ", kLeastSharedMemory / kMiB, " (in a container: --shm-size)");
+    }
+    Tell(check);
+  }
+
+  // NCCL makes a socket on one of them even within one host.
+  void CheckInterfaces() {
+    ifaddrs* list = nullptr;
+    if (::getifaddrs(&list) != 0) return Tell({"network", CheckResult::kWarning, std::strerror(errno)});
+    std::set<std::string> names;
+    for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
+      const bool ip =
+          i->ifa_addr != nullptr && (i->ifa_addr->sa_family == AF_INET || i->ifa_addr->sa_family == AF_INET6);
+      if (ip && (i->ifa_flags & IFF_UP) != 0) names.insert(i->ifa_name);
+    }
+    ::freeifaddrs(list);
+    Check check = Ok("network", absl::StrCat("interfaces: ", absl::StrJoin(names, ", ")));
+    const char* wanted = std::getenv("NCCL_SOCKET_IFNAME");  // NOLINT(concurrency-mt-unsafe): nothing sets it
+    if (names.empty()) {
+      check = {"network", CheckResult::kWarning, "no interface has an address: NCCL finds none to meet on"};
+    } else if (wanted != nullptr) {
+      absl::StrAppend(&check.detail, "; NCCL_SOCKET_IFNAME=", wanted);
+    }
+    Tell(check);
+  }
+
+  void CheckDisk() {
+    // The folder may be made only when lenetd runs.
+    std::error_code error;
+    fs::path folder = fs::absolute(options_.state_dir, error);
+    while (!error && !fs::exists(folder, error) && folder.has_relative_path()) folder = folder.parent_path();
+    const absl::StatusOr<int64_t> free = FreeBytes(folder);
+    if (!free.ok()) return Tell(Failed("disk", free.status()));
+    Check check = Ok("disk", absl::StrCat(*free / kMiB, " MiB free for ", options_.state_dir.string()));
+    if (*free < kLeastDisk) {
+      check.result = CheckResult::kWarning;
+      absl::StrAppend(&check.detail, "; ", kLeastDisk / kMiB, " are advised");
+    }
+    Tell(check);
+  }
+
+  absl::StatusOr<std::unique_ptr<RankGroup>> GroupOf(int first, int count) {
+    std::vector<int> ids(static_cast<size_t>(count));
+    std::iota(ids.begin(), ids.end(), first);
+    return backend_->NewGroup(ids);
+  }
+
+  absl::Status OnGroup(int first, int count, absl::Status (*check)(const Reference&, RankGroup*, int)) {
+    LENET_ASSIGN_OR_RETURN(const std::unique_ptr<RankGroup> group, GroupOf(first, count));
+    return RunRanks(group.get(), options_.timeout, [&](int rank) { return check(*reference_, group.get(), rank); });
+  }
+
+  // The largest number of devices that the reference's batch can be divided among.
+  int Parts() const {
+    int parts = std::min(devices(), reference_->batch());
+    while (reference_->batch() % parts != 0) --parts;
+    return parts;
+  }
+
+  void CheckRanks() {
+    const auto tell = [this](const std::string& name, const absl::Status& status, const std::string& detail) {
+      Tell(status.ok() ? Ok(name, detail) : Failed(name, status));
+    };
+    if (backend_ == nullptr) return Tell(Skipped("reference", "no backend"));
+    absl::StatusOr<std::unique_ptr<Reference>> reference = Reference::Read(options_.reference);
+    if (!reference.ok()) return Tell(Failed("reference", reference.status()));
+    reference_ = *std::move(reference);
+    for (int id = 0; id < devices(); ++id) {
+      tell(absl::StrCat("reference on ", id), OnGroup(id, 1, CheckAgainst),
+           "logits, gradients and 6 steps are PyTorch's within float32 rounding");
+    }
+    if (devices() == 1) return Tell(Skipped("all-reduce", "one device"));
+    tell("all-reduce", OnGroup(0, devices(), CheckAllReduce), absl::StrCat("known sums over ", devices(), " ranks"));
+    const int parts = Parts();
+    if (parts == 1) return;
+    tell("reference on all", OnGroup(0, parts, CheckAgainst),
+         absl::StrCat("6 steps on ", parts, " ranks are PyTorch's on one"));
+  }
+
+  void CheckTraining() {
+    if (reference_ == nullptr) return Tell(Skipped("training", "no backend or no reference"));
+    const int ranks = Parts();
+    TrainSpec spec = {.dataset = reference_->dataset()->name};
+    spec.batch_size = reference_->batch() / ranks;
+    spec.epochs = 1'000'000;
+    spec.evaluate_every_epochs = 0;
+    spec.schedule = {.kind = ScheduleKind::kConstant};
+    spec.learning_rate = 0.01;
+    spec.max_duration = static_cast<double>(options_.training.count()) / 1000;
+    absl::StatusOr<TrainPlan> plan = PlanTraining(spec, ranks, *reference_->dataset());
+    if (!plan.ok()) return Tell(Failed("training", plan.status()));
+    absl::StatusOr<std::unique_ptr<RankGroup>> group = GroupOf(0, ranks);
+    if (!group.ok()) return Tell(Failed("training", group.status()));
+    LossObserver observer;
+    const StopRequest stop;
+    const TrainResult result =
+        Train({.plan = *std::move(plan), .dataset = reference_->dataset(), .collective_timeout = options_.timeout},
+              group->get(), &stop, &observer);
+    if (result.failure) {
+      return Tell(Failed("training", Annotate(result.failure->status, absl::StrCat("rank ", result.failure->rank, ", ",
+                                                                                   result.failure->phase))));
+    }
+    // By then the few images are known by heart.
+    constexpr float kMostLoss = 0.1f;
+    Check check = Ok("training", absl::StrFormat("%d steps of %d ranks in %.1f s (%s), loss %.2g", result.steps, ranks,
+                                                 spec.max_duration, observer.engine(), observer.last_loss()));
+    if (!(observer.last_loss() < kMostLoss)) {
+      check.result = CheckResult::kFailed;
+      absl::StrAppend(&check.detail, "; it should be below ", kMostLoss);
+    }
+    Tell(check);
+  }
+
+  const SelftestOptions& options_;
+  const std::function<void(const Check&)>& done_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Reference> reference_;
+};
+
+}  // namespace
+
+CheckResult CompareVersions(const std::string& running, const std::string& built_with) {
+  const auto numbers = [](const std::string& version) {
+    std::vector<int> parts;
+    for (const absl::string_view part : absl::StrSplit(version, '.')) {
+      int number = 0;
+      if (!absl::SimpleAtoi(part, &number)) number = -1;
+      parts.push_back(number);
+    }
+    return parts;
+  };
+  const std::vector<int> now = numbers(running);
+  const std::vector<int> then = numbers(built_with);
+  if (now.front() != then.front()) return CheckResult::kFailed;
+  return now < then ? CheckResult::kWarning : CheckResult::kOk;
+}
+
+std::filesystem::path ReferenceFile() {
+  std::error_code error;
+  const fs::path executable = fs::read_symlink("/proc/self/exe", error);
+  fs::path installed = executable.parent_path().parent_path() / "share/lenet/reference.safetensors";
+  if (!error && fs::exists(installed, error)) return installed;
+  return LENET_REFERENCE_FILE;
+}
+
+void RunSelftest(const SelftestOptions& options, absl::StatusOr<SelectedBackend> selected,
+                 const std::function<void(const Check&)>& done) {
+  Selftest(options, done).Run(std::move(selected));
+}
+
+}  // namespace lenet

@@ -1,0 +1,45 @@
+// Checks of this machine for training: libraries, devices, sums over all of them, what they need of the system, and a
+// training against reference values.
+#ifndef LENET_SERVER_SELFTEST_H_
+#define LENET_SERVER_SELFTEST_H_
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "trainer/backend/plugin.h"
+
+namespace lenet {
+
+struct SelftestOptions {
+  std::filesystem::path reference;  // PyTorch's results; see ReferenceFile
+  std::filesystem::path state_dir;  // where lenetd would keep its state
+  std::chrono::milliseconds training{1000};
+  std::chrono::milliseconds timeout{60'000};  // of each check that runs on devices
+};
+
+enum class CheckResult { kOk, kWarning, kFailed, kSkipped };
+
+struct Check {
+  std::string name;  // "libraries", "device 0"
+  CheckResult result = CheckResult::kOk;
+  std::string detail;  // what was found; what is wrong, and the bound
+};
+
+// Runs all checks on the devices of a backend that was selected, or could not be; each is given to `done` as it ends.
+// Those that cannot run as an earlier one failed are skipped.
+void RunSelftest(const SelftestOptions& options, absl::StatusOr<SelectedBackend> selected,
+                 const std::function<void(const Check&)>& done);
+
+// A version that runs in the place of the one built with, both such as "9.14.0": failed if the major version differs,
+// a warning if it is older.
+CheckResult CompareVersions(const std::string& running, const std::string& built_with);
+
+// share/lenet/reference.safetensors beside the executable's folder, else that of the source tree.
+std::filesystem::path ReferenceFile();
+
+}  // namespace lenet
+
+#endif  // LENET_SERVER_SELFTEST_H_
