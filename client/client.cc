@@ -28,6 +28,10 @@ std::shared_ptr<grpc::ChannelCredentials> Credentials(const TlsOptions& tls) {
       {.pem_root_certs = tls.ca, .pem_private_key = tls.key, .pem_cert_chain = tls.certificate});
 }
 
+void Identify(const ClientOptions& options, grpc::ClientContext* context) {
+  if (!options.token.empty()) context->AddMetadata("authorization", absl::StrCat("Bearer ", options.token));
+}
+
 std::shared_ptr<grpc::Channel> NewChannel(const std::string& address, const TlsOptions& tls) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
@@ -122,6 +126,7 @@ absl::StatusOr<Response> Client::Call(Method<Request, Response> method, const Re
     grpc::CompletionQueue queue;
     Response response;
     grpc::Status grpc_status;
+    Identify(options_, &context);
     context.set_deadline(absl::ToChronoTime(call_deadline));
     std::unique_ptr<grpc::ClientAsyncResponseReader<Response>> reader = (*stub_.*method)(&context, request, &queue);
     reader->Finish(&response, &grpc_status, nullptr);
@@ -243,6 +248,10 @@ std::unique_ptr<RecordStream> Client::StreamMetrics(v1::StreamMetricsRequest req
 struct RecordStream::Call {
   enum class Operation { kNone, kStart, kRead, kFinish, kGetJob };
 
+  explicit Call(const ClientOptions& options) {
+    Identify(options, &context);
+    Identify(options, &job_context);
+  }
   ~Call() {
     context.TryCancel();
     job_context.TryCancel();
@@ -292,7 +301,7 @@ RecordStream::~RecordStream() = default;
 
 void RecordStream::Open(absl::Time now) {
   request_.set_from_sequence(last_sequence_ + 1);
-  call_ = std::make_unique<Call>();
+  call_ = std::make_unique<Call>(client_->options_);
   call_->opened_at = now;
   call_->reader = client_->stub_->PrepareAsyncStreamMetrics(&call_->context, request_, &call_->queue);
   call_->pending = Call::Operation::kStart;

@@ -35,6 +35,7 @@ struct ClientOptions {
   // the web.
   std::string address = "127.0.0.1:50051";
   TlsOptions tls;
+  std::string token;  // by which the server knows who calls; empty: none
   // Bound of each call, connecting and repeats included.
   absl::Duration timeout = absl::Seconds(10);
   // How long a stream or a call whose connection was lost tries to get it back; a call no longer than its own bound.

@@ -21,6 +21,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "server/job/job_manager.h"
+#include "server/rpc/access.h"
 #include "server/rpc/rpc_server.h"
 #include "server/store/sqlite_store.h"
 #include "server/store/state_folder.h"
@@ -160,6 +161,11 @@ int RunServer(const ServerConfig& config, ShutdownSignals* signals) {
   const absl::Time started_at = absl::Now();
   RouteGrpcLog();
   if (const absl::Status allowed = CheckAccess(config); !allowed.ok()) return Report(kExitUsage, allowed);
+  Access access;
+  if (!config.access_file.empty()) {
+    const absl::Status loaded = access.Load(config.access_file);
+    if (!loaded.ok()) return Report(kExitUsage, Annotate(loaded, "--access-file"));
+  }
   if (const absl::Status usable = CheckPortFile(config.port_file); !usable.ok()) return Report(kExitFailure, usable);
   std::error_code error;
   const std::filesystem::path state_dir = std::filesystem::absolute(config.state_dir, error);
@@ -196,10 +202,14 @@ int RunServer(const ServerConfig& config, ShutdownSignals* signals) {
   }
   const ServerIdentity identity = {
       .version = LENET_VERSION, .backend_reason = selected->reason, .started_at = started_at};
-  absl::StatusOr<std::unique_ptr<RpcServer>> server = RpcServer::Start(
-      {.listen = config.listen, .tls = config.tls}, identity, &manager, selected->backend.get(), &catalog);
+  absl::StatusOr<std::unique_ptr<RpcServer>> server =
+      RpcServer::Start({.listen = config.listen,
+                        .tls = config.tls,
+                        .access = config.access_file.empty() ? nullptr : &access,
+                        .reflection = config.access_file.empty() && IsLocal(config.listen)},
+                       identity, &manager, selected->backend.get(), &catalog);
   if (!server.ok()) return Report(absl::IsInvalidArgument(server.status()) ? kExitUsage : kExitListen, server.status());
-  if (!IsLocal(config.listen) && config.tls.client_ca.empty()) {
+  if (!IsLocal(config.listen) && config.tls.client_ca.empty() && config.access_file.empty()) {
     Log(LogLevel::kWarning, absl::StrCat("listening on ", (*server)->address(), config.tls.any() ? "" : " without TLS",
                                          ": whoever reaches it can start and stop jobs"));
   }

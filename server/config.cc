@@ -16,7 +16,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kExitCodes[] =
-    "lenetd selftest checks libraries, devices and the machine instead; see lenetd selftest --help.\n"
+    "Other commands: lenetd selftest checks libraries, devices and the machine; lenetd token makes a\n"
+    "token for --access-file. Each has a --help.\n"
     "Exit codes: 0 shut down in order; 1 failure; 2 bad command line; 3 no usable backend;\n"
     "4 cannot listen; 5 jobs did not end though aborted; 6 state folder in use, damaged or\n"
     "not writable; 7 a device failed that only a new process can use. SIGTERM, SIGINT (Ctrl-C) and SIGHUP\n"
@@ -96,6 +97,9 @@ CommandLine ParseCommandLine(int argc, const char* const* argv) {
   app.add_option("--tls-key", config.tls.key, "PEM file of its private key")->check(CheckNotEmpty);
   app.add_option("--tls-client-ca", config.tls.client_ca,
                  "PEM file of the roots of clients' certificates; clients without one are turned away")
+      ->check(CheckNotEmpty);
+  app.add_option("--access-file", config.access_file,
+                 "File of rules that give clients their roles, see lenetd token; without: all who connect may do all")
       ->check(CheckNotEmpty);
   app.add_flag("--insecure", config.insecure,
                "Serve without TLS where other machines reach the address: they can start and stop jobs");

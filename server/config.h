@@ -17,6 +17,7 @@ namespace lenet {
 struct ServerConfig {
   std::string listen;                            // see ListenAddress
   TlsFiles tls;                                  // none: no encryption
+  std::filesystem::path access_file;             // see AccessRules; empty: everyone is an admin
   bool insecure = false;                         // whether an address that others reach may do without
   std::vector<std::filesystem::path> data_dirs;  // where data sets are looked for, in order
   std::filesystem::path state_dir;               // jobs are in lenetd.db, their checkpoints in jobs/<id>/ below it

@@ -11,6 +11,7 @@
 #include "server/logging.h"
 #include "server/selftest_command.h"
 #include "server/shutdown_signals.h"
+#include "server/token_command.h"
 #include "trainer/base/log.h"
 
 namespace {
@@ -44,7 +45,9 @@ int main(int argc, char** argv) {
   // Fixed: by default it rises to the largest block that was freed, and each thread's arena then keeps and fragments
   // the buffers of the jobs that are over (measured: 20 MB more after every 40 short jobs).
   mallopt(M_MMAP_THRESHOLD, 128 << 10);  // NOLINT(concurrency-mt-unsafe): before any other thread
-  if (argc > 1 && std::string_view(argv[1]) == "selftest") return lenet::SelftestCommand(argc - 1, argv + 1);
+  const std::string_view command = argc > 1 ? argv[1] : "";
+  if (command == "selftest") return lenet::SelftestCommand(argc - 1, argv + 1);
+  if (command == "token") return lenet::TokenCommand(argc - 1, argv + 1);
   const lenet::CommandLine command_line = lenet::ParseCommandLine(argc, argv);
   if (!command_line.config) return command_line.exit_code;
   lenet::SetUpLogging(command_line.config->log_level);

@@ -1,10 +1,12 @@
 #include "client/ctl/server_flags.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/ctl/value_flags.h"
@@ -30,12 +32,35 @@ std::string CheckAddress(const std::string& address) {
   return "";
 }
 
+bool IsThisMachine(const std::string& address) {
+  return absl::StartsWith(address, "unix:") || absl::StartsWith(address, "127.") ||
+         absl::StartsWith(address, "localhost:") || absl::StartsWith(address, "[::1]:");
+}
+
+// Gives what is wrong, or nothing.
+std::string ReadFile(const char* flag, const std::string& path, std::string* content) {
+  std::ifstream file(path, std::ios::binary);
+  content->assign(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  if (file.is_open() && !file.bad()) return "";
+  return absl::StrCat(flag, ": '", path, "': ", std::strerror(errno));
+}
+
+// A token alone, with white space around it.
+std::string ReadToken(const char* flag, const std::string& path, std::string* token) {
+  std::string error = ReadFile(flag, path, token);
+  if (!error.empty()) return error;
+  *token = std::string(absl::StripAsciiWhitespace(*token));
+  if (token->empty() || !std::all_of(token->begin(), token->end(), absl::ascii_isgraph)) {
+    return absl::StrCat(flag, ": '", path, "' does not hold one token");
+  }
+  return "";
+}
+
 // Reads a PEM file with `kind` in it. Gives what is wrong, or nothing. gRPC itself would not name the file.
 std::string ReadPem(const char* flag, const std::string& path, const char* kind, std::string* content) {
   if (path.empty()) return "";
-  std::ifstream file(path, std::ios::binary);
-  content->assign(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
-  if (!file.is_open() || file.bad()) return absl::StrCat(flag, ": '", path, "': ", std::strerror(errno));
+  std::string error = ReadFile(flag, path, content);
+  if (!error.empty()) return error;
   if (!absl::StrContains(*content, kind)) return absl::StrCat(flag, ": '", path, "' has no ", kind, " in PEM form");
   return "";
 }
@@ -51,6 +76,9 @@ void ServerFlags::AddTo(CLI::App* app, const std::string& server) {
                    ->envname("LENET_CA");
   certificate_.option = AddText(app, "--cert", "FILE", "PEM file of your certificate, with --tls", &certificate_.value)
                             ->envname("LENET_CERT");
+  token_.option =
+      AddText(app, "--token-file", "FILE", "File with the token by which the server knows you", &token_.value)
+          ->envname("LENET_TOKEN_FILE");
   key_.option = AddText(app, "--key", "FILE", "PEM file of its private key", &key_.value)->envname("LENET_KEY");
 }
 
@@ -64,12 +92,16 @@ std::string ServerFlags::Apply(ClientOptions* options) const {
   error = ReadPem("--ca", ca_.value, "CERTIFICATE", &tls.ca);
   if (error.empty()) error = ReadPem("--cert", certificate_.value, "CERTIFICATE", &tls.certificate);
   if (error.empty()) error = ReadPem("--key", key_.value, "PRIVATE KEY", &tls.key);
-  return error;
+  if (!error.empty() || token_.value.empty()) return error;
+  if (!tls.enabled && !IsThisMachine(server_.value)) {
+    return absl::StrCat("the token of --token-file would go to ", server_.value, " for all to read: --tls or --ca");
+  }
+  return ReadToken("--token-file", token_.value, &options->token);
 }
 
 std::string ServerFlags::Lenetctl() const {
   std::string text = "lenetctl";
-  for (const Flag* flag : {&server_, &ca_, &certificate_, &key_}) {
+  for (const Flag* flag : {&server_, &ca_, &certificate_, &key_, &token_}) {
     if (flag->option->count() > 0) absl::StrAppend(&text, " ", flag->option->get_name(), " ", flag->value);
   }
   return tls_ ? absl::StrCat(text, " --tls") : text;

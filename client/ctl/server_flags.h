@@ -11,9 +11,9 @@ namespace lenet::ctl {
 
 class ServerFlags {
  public:
-  // `server`: the address if none is given. Adds --server, --tls, --ca, --cert and --key; of the last three the
-  // environment's LENET_CA, LENET_CERT and LENET_KEY hold where they are not given. The object outlives `app`'s
-  // parsing.
+  // `server`: the address if none is given. Adds --server, --tls, --ca, --cert, --key and --token-file; of the last
+  // four the environment's LENET_CA, LENET_CERT, LENET_KEY and LENET_TOKEN_FILE hold where they are not given. The
+  // object outlives `app`'s parsing.
   void AddTo(CLI::App* app, const std::string& server);
 
   // Checks what was parsed, reads the files, and sets address and TLS of `options`. Gives what is wrong, or nothing.
@@ -32,6 +32,7 @@ class ServerFlags {
   Flag ca_;
   Flag certificate_;
   Flag key_;
+  Flag token_;
   bool tls_ = false;
 };
 

@@ -1,12 +1,16 @@
 #include "server/rpc/rpc_server.h"
 
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "grpc/support/log.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
+#include "grpcpp/impl/server_builder_option.h"
+#include "grpcpp/impl/server_builder_plugin.h"
 #include "trainer/base/log.h"
 #include "trainer/base/status.h"
 
@@ -30,6 +34,15 @@ constexpr size_t kOtherCalls = 100;
 // After the streams have ended; a call that is not done then is cancelled.
 constexpr milliseconds kLastCalls(500);
 
+// Leaves reflection out, which gRPC offers on every server once its library is loaded.
+class WithoutReflection : public grpc::ServerBuilderOption {
+ public:
+  void UpdateArguments(grpc::ChannelArguments* /*arguments*/) override {}
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
+    std::erase_if(*plugins, [](const auto& plugin) { return plugin->name() == "proto_server_reflection"; });
+  }
+};
+
 void LogGrpc(gpr_log_func_args* args) {
   // What is an error to gRPC (a peer that speaks no HTTP/2) is none to this server.
   const LogLevel level = args->severity == GPR_LOG_SEVERITY_ERROR ? LogLevel::kWarning : LogLevel::kDebug;
@@ -46,7 +59,8 @@ RpcServer::RpcServer(const RpcServerOptions& options, const ServerIdentity& iden
                      const Backend* backend, const DatasetCatalog* catalog)
     : executor_(kExecutorThreads, kMaxWaitingCalls),
       hub_(options.max_streams),
-      service_(identity, manager, backend, catalog, &hub_, &executor_),
+      service_(identity, options.access != nullptr ? options.access : &everyone_, manager, backend, catalog, &hub_,
+               &executor_),
       manager_(manager) {
   manager_->OnWritten([this] { hub_.Wake(); });
 }
@@ -72,6 +86,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptio
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, Milliseconds(kHandshakeTimeout));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, static_cast<int>(options.max_streams + kOtherCalls));
   builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
+  if (!options.reflection) builder.SetOption(std::make_unique<WithoutReflection>());
   builder.RegisterService(&server->service_);
   server->server_ = builder.BuildAndStart();
   if (server->server_ == nullptr) return absl::InternalError("gRPC did not start; the log has its reason");

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "server/job/job_manager.h"
+#include "server/rpc/access.h"
 #include "server/rpc/executor.h"
 #include "server/rpc/listener.h"
 #include "server/rpc/stream_hub.h"
@@ -26,8 +27,10 @@ class ExternalConnectionAcceptor;
 namespace lenet {
 
 struct RpcServerOptions {
-  std::string listen;  // see ListenAddress
-  TlsFiles tls;        // for which CheckTlsFiles is OK
+  std::string listen;              // see ListenAddress
+  TlsFiles tls;                    // for which CheckTlsFiles is OK
+  const Access* access = nullptr;  // outlives the server; null: everyone is an admin
+  bool reflection = true;          // which tells everyone what there is to call
   size_t max_streams = 1000;
 };
 
@@ -60,6 +63,7 @@ class RpcServer {
   RpcServer(const RpcServerOptions& options, const ServerIdentity& identity, JobManager* manager,
             const Backend* backend, const DatasetCatalog* catalog);
 
+  const Access everyone_;  // without rules
   Executor executor_;
   StreamHub hub_;
   TrainingService service_;

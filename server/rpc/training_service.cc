@@ -3,13 +3,16 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "grpc/grpc_security_constants.h"
 #include "server/rpc/grpc_status.h"
 #include "server/rpc/guarded.h"
 #include "server/rpc/requests.h"
 #include "server/rpc/streams.h"
 #include "server/store/job_state.h"
 #include "server/store/timestamp.h"
+#include "trainer/base/log.h"
 #include "trainer/base/mutex.h"
 #include "trainer/base/status.h"
 #include "trainer/base/text.h"
@@ -22,6 +25,42 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const abs
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   reactor->Finish(ToGrpcStatus(status));
   return reactor;
+}
+
+// A line for each call that changes something, whether it did or not.
+void Audit(const Caller& caller, absl::string_view call, const std::string& job_id, const absl::Status& status) {
+  Log(LogLevel::kInfo, absl::StrCat("audit: ", caller.name, " (", RoleName(caller.role), "): ", call,
+                                    job_id.empty() ? "" : absl::StrCat(" of job ", job_id), ": ",
+                                    status.ok() ? "OK" : absl::StatusCodeToString(status.code())));
+}
+
+// Answers a call that would change something and may not.
+grpc::ServerUnaryReactor* Refuse(grpc::CallbackServerContext* context, absl::string_view call,
+                                 const std::string& job_id, const absl::Status& status) {
+  Log(LogLevel::kInfo, absl::StrCat("audit: ", ClientOf(context->peer()), ": ", call,
+                                    job_id.empty() ? "" : absl::StrCat(" of job ", job_id), ": ", status.ToString()));
+  return Answer(context, status);
+}
+
+// What the call brings to tell who makes it.
+Credentials CredentialsOf(const grpc::CallbackServerContext& context) {
+  Credentials credentials = {.client = ClientOf(context.peer())};
+  constexpr absl::string_view kScheme = "Bearer ";
+  const auto header = context.client_metadata().find("authorization");
+  if (header != context.client_metadata().end()) {
+    const absl::string_view value(header->second.data(), header->second.size());
+    // Another scheme is a token that nobody knows.
+    credentials.token = std::string(absl::StartsWithIgnoreCase(value, kScheme) ? value.substr(kScheme.size()) : value);
+  }
+  const std::shared_ptr<const grpc::AuthContext> verified = context.auth_context();
+  if (verified != nullptr && verified->IsPeerAuthenticated()) {
+    for (const char* property : {GRPC_X509_CN_PROPERTY_NAME, GRPC_X509_SAN_PROPERTY_NAME}) {
+      for (const grpc::string_ref& name : verified->FindPropertyValues(property)) {
+        credentials.certificate_names.emplace_back(name.data(), name.size());
+      }
+    }
+  }
+  return credentials;
 }
 
 // Answers a call with a job once that has ended or is paused, or when the client gives up.
@@ -84,19 +123,42 @@ class JobWaiter : public grpc::ServerUnaryReactor {
 
 }  // namespace
 
-TrainingService::TrainingService(ServerIdentity identity, JobManager* manager, const Backend* backend,
-                                 const DatasetCatalog* catalog, StreamHub* hub, Executor* executor)
+TrainingService::TrainingService(ServerIdentity identity, const Access* access, JobManager* manager,
+                                 const Backend* backend, const DatasetCatalog* catalog, StreamHub* hub,
+                                 Executor* executor)
     : identity_(std::move(identity)),
+      access_(access),
       manager_(manager),
       backend_(backend),
       catalog_(catalog),
       hub_(hub),
       executor_(executor) {}
 
+absl::StatusOr<Caller> TrainingService::Admit(const grpc::CallbackServerContext& context, Role least) const {
+  LENET_ASSIGN_OR_RETURN(Caller caller, access_->Identify(CredentialsOf(context)));
+  if (caller.role >= least) return caller;
+  return absl::PermissionDeniedError(absl::StrCat("\"", caller.name, "\" has the role ", RoleName(caller.role),
+                                                  "; this call needs ", RoleName(least)));
+}
+
+absl::StatusOr<Caller> TrainingService::AdmitTo(const grpc::CallbackServerContext& context,
+                                                const std::string& job_id) const {
+  LENET_ASSIGN_OR_RETURN(Caller caller, Admit(context, Role::kSubmitter));
+  if (caller.role == Role::kAdmin) return caller;
+  LENET_ASSIGN_OR_RETURN(const v1::Job job, Guarded([&] { return manager_->GetJob(job_id); }));
+  if (job.client() == caller.name) return caller;
+  return absl::PermissionDeniedError(absl::StrCat("job ", job_id, " is of \"", job.client(), "\", and \"", caller.name,
+                                                  "\" has the role submitter: it may change its own jobs alone"));
+}
+
 grpc::ServerUnaryReactor* TrainingService::Start(grpc::CallbackServerContext* context, const v1::StartRequest* request,
                                                  v1::StartResponse* response) {
-  return Defer(context, [this, request, response, client = ClientOf(context->peer())]() -> absl::Status {
-    LENET_ASSIGN_OR_RETURN(*response->mutable_job(), manager_->Start(*request, client));
+  absl::StatusOr<Caller> caller = Admit(*context, Role::kSubmitter);
+  if (!caller.ok()) return Refuse(context, "Start", "", caller.status());
+  return Defer(context, [this, request, response, caller = *std::move(caller)]() -> absl::Status {
+    absl::StatusOr<v1::Job> job = manager_->Start(*request, caller.name);
+    Audit(caller, "Start", job.ok() ? job->id() : "", job.status());
+    LENET_ASSIGN_OR_RETURN(*response->mutable_job(), std::move(job));
     return absl::OkStatus();
   });
 }
@@ -107,10 +169,13 @@ grpc::ServerUnaryReactor* TrainingService::Stop(grpc::CallbackServerContext* con
   if (!v1::StopRequest::Mode_IsValid(request->mode())) {
     return Answer(context, BadValue("mode", static_cast<int>(request->mode()), "CHECKPOINT or ABORT"));
   }
+  absl::StatusOr<Caller> caller = AdmitTo(*context, request->job_id());
+  if (!caller.ok()) return Refuse(context, "Stop", request->job_id(), caller.status());
   const auto waiter = JobWaiter::Make(manager_, request->job_id(), response->mutable_job());
-  return DeferTo(waiter.get(), [this, request, waiter] {
+  return DeferTo(waiter.get(), [this, request, waiter, caller = *std::move(caller)] {
     const StopMode mode = request->mode() == v1::StopRequest::ABORT ? StopMode::kAbort : StopMode::kCheckpoint;
     absl::StatusOr<v1::Job> job = Guarded([&] { return manager_->Stop(request->job_id(), mode); });
+    Audit(caller, mode == StopMode::kAbort ? "Stop (abort)" : "Stop", request->job_id(), job.status());
     if (!job.ok() || !request->wait() || IsTerminal(job->state())) return waiter->End(std::move(job));
     const auto end = [waiter](absl::StatusOr<v1::Job> ended) { waiter->End(std::move(ended)); };
     waiter->SetToken(manager_->WaitForEnd(request->job_id(), end));
@@ -120,11 +185,14 @@ grpc::ServerUnaryReactor* TrainingService::Stop(grpc::CallbackServerContext* con
 grpc::ServerUnaryReactor* TrainingService::Pause(grpc::CallbackServerContext* context, const v1::PauseRequest* request,
                                                  v1::PauseResponse* response) {
   if (const absl::Status id = CheckJobId(request->job_id()); !id.ok()) return Answer(context, id);
+  absl::StatusOr<Caller> caller = AdmitTo(*context, request->job_id());
+  if (!caller.ok()) return Refuse(context, "Pause", request->job_id(), caller.status());
   const auto waiter = JobWaiter::Make(manager_, request->job_id(), response->mutable_job());
-  return DeferTo(waiter.get(), [this, request, waiter] {
+  return DeferTo(waiter.get(), [this, request, waiter, caller = *std::move(caller)] {
     const auto end = [waiter](absl::StatusOr<v1::Job> paused) { waiter->End(std::move(paused)); };
     const absl::StatusOr<uint64_t> token =
         Guarded([&]() -> absl::StatusOr<uint64_t> { return manager_->Pause(request->job_id(), end); });
+    Audit(caller, "Pause", request->job_id(), token.status());
     if (!token.ok()) return waiter->End(token.status());
     waiter->SetToken(*token);
   });
@@ -133,8 +201,12 @@ grpc::ServerUnaryReactor* TrainingService::Pause(grpc::CallbackServerContext* co
 grpc::ServerUnaryReactor* TrainingService::Resume(grpc::CallbackServerContext* context,
                                                   const v1::ResumeRequest* request, v1::ResumeResponse* response) {
   if (const absl::Status id = CheckJobId(request->job_id()); !id.ok()) return Answer(context, id);
-  return Defer(context, [this, request, response]() -> absl::Status {
-    LENET_ASSIGN_OR_RETURN(*response->mutable_job(), manager_->Resume(request->job_id()));
+  absl::StatusOr<Caller> caller = AdmitTo(*context, request->job_id());
+  if (!caller.ok()) return Refuse(context, "Resume", request->job_id(), caller.status());
+  return Defer(context, [this, request, response, caller = *std::move(caller)]() -> absl::Status {
+    absl::StatusOr<v1::Job> job = manager_->Resume(request->job_id());
+    Audit(caller, "Resume", request->job_id(), job.status());
+    LENET_ASSIGN_OR_RETURN(*response->mutable_job(), std::move(job));
     return absl::OkStatus();
   });
 }
@@ -142,12 +214,19 @@ grpc::ServerUnaryReactor* TrainingService::Resume(grpc::CallbackServerContext* c
 grpc::ServerUnaryReactor* TrainingService::DeleteJob(grpc::CallbackServerContext* context,
                                                      const v1::DeleteJobRequest* request, v1::DeleteJobResponse*) {
   if (const absl::Status id = CheckJobId(request->job_id()); !id.ok()) return Answer(context, id);
-  return Defer(context, [this, request] { return manager_->Delete(request->job_id()); });
+  absl::StatusOr<Caller> caller = AdmitTo(*context, request->job_id());
+  if (!caller.ok()) return Refuse(context, "DeleteJob", request->job_id(), caller.status());
+  return Defer(context, [this, request, caller = *std::move(caller)] {
+    const absl::Status status = manager_->Delete(request->job_id());
+    Audit(caller, "DeleteJob", request->job_id(), status);
+    return status;
+  });
 }
 
 grpc::ServerUnaryReactor* TrainingService::ListCheckpoints(grpc::CallbackServerContext* context,
                                                            const v1::ListCheckpointsRequest* request,
                                                            v1::ListCheckpointsResponse* response) {
+  if (const auto caller = Admit(*context, Role::kViewer); !caller.ok()) return Answer(context, caller.status());
   if (const absl::Status id = CheckJobId(request->job_id()); !id.ok()) return Answer(context, id);
   absl::StatusOr<v1::Job> job = Guarded([&] { return manager_->GetJob(request->job_id()); });
   if (!job.ok()) return Answer(context, job.status());
@@ -156,8 +235,9 @@ grpc::ServerUnaryReactor* TrainingService::ListCheckpoints(grpc::CallbackServerC
 }
 
 grpc::ServerWriteReactor<v1::StreamMetricsResponse>* TrainingService::StreamMetrics(
-    grpc::CallbackServerContext*, const v1::StreamMetricsRequest* request) {
+    grpc::CallbackServerContext* context, const v1::StreamMetricsRequest* request) {
   const auto open = [&]() -> absl::StatusOr<std::shared_ptr<MetricsStream>> {
+    LENET_RETURN_IF_ERROR(Admit(*context, Role::kViewer).status());
     LENET_RETURN_IF_ERROR(CheckJobId(request->job_id()));
     LENET_ASSIGN_OR_RETURN(RecordWishes wishes, ToWishes(*request));
     LENET_ASSIGN_OR_RETURN(MetricsReader reader, manager_->ReadMetrics(request->job_id(), request->from_sequence(),
@@ -169,6 +249,7 @@ grpc::ServerWriteReactor<v1::StreamMetricsResponse>* TrainingService::StreamMetr
 
 grpc::ServerUnaryReactor* TrainingService::GetJob(grpc::CallbackServerContext* context,
                                                   const v1::GetJobRequest* request, v1::GetJobResponse* response) {
+  if (const auto caller = Admit(*context, Role::kViewer); !caller.ok()) return Answer(context, caller.status());
   if (const absl::Status id = CheckJobId(request->job_id()); !id.ok()) return Answer(context, id);
   absl::StatusOr<v1::Job> job = Guarded([&] { return manager_->GetJob(request->job_id()); });
   if (!job.ok()) return Answer(context, job.status());
@@ -179,6 +260,7 @@ grpc::ServerUnaryReactor* TrainingService::GetJob(grpc::CallbackServerContext* c
 grpc::ServerUnaryReactor* TrainingService::ListJobs(grpc::CallbackServerContext* context,
                                                     const v1::ListJobsRequest* request,
                                                     v1::ListJobsResponse* response) {
+  if (const auto caller = Admit(*context, Role::kViewer); !caller.ok()) return Answer(context, caller.status());
   const auto list = [&]() -> absl::Status {
     LENET_ASSIGN_OR_RETURN(const JobQuery query, ToQuery(*request));
     LENET_ASSIGN_OR_RETURN(JobPage page, manager_->ListJobs(query));
@@ -189,14 +271,19 @@ grpc::ServerUnaryReactor* TrainingService::ListJobs(grpc::CallbackServerContext*
   return Answer(context, Guarded(list));
 }
 
-grpc::ServerWriteReactor<v1::WatchJobsResponse>* TrainingService::WatchJobs(grpc::CallbackServerContext*,
+grpc::ServerWriteReactor<v1::WatchJobsResponse>* TrainingService::WatchJobs(grpc::CallbackServerContext* context,
                                                                             const v1::WatchJobsRequest*) {
-  return JobsStream::Open(absl::StatusOr<std::shared_ptr<JobsStream>>(std::make_shared<JobsStream>(manager_)), hub_);
+  const auto open = [&]() -> absl::StatusOr<std::shared_ptr<JobsStream>> {
+    LENET_RETURN_IF_ERROR(Admit(*context, Role::kViewer).status());
+    return std::make_shared<JobsStream>(manager_);
+  };
+  return JobsStream::Open(Guarded(open), hub_);
 }
 
 grpc::ServerUnaryReactor* TrainingService::ListDatasets(grpc::CallbackServerContext* context,
                                                         const v1::ListDatasetsRequest*,
                                                         v1::ListDatasetsResponse* response) {
+  if (const auto caller = Admit(*context, Role::kViewer); !caller.ok()) return Answer(context, caller.status());
   return Defer(context, [this, response] {
     for (const DatasetInfo& info : catalog_->List()) {
       v1::DatasetInfo* const message = response->add_datasets();
@@ -217,6 +304,7 @@ grpc::ServerUnaryReactor* TrainingService::ListDatasets(grpc::CallbackServerCont
 grpc::ServerUnaryReactor* TrainingService::GetServerInfo(grpc::CallbackServerContext* context,
                                                          const v1::GetServerInfoRequest*,
                                                          v1::GetServerInfoResponse* response) {
+  if (const auto caller = Admit(*context, Role::kViewer); !caller.ok()) return Answer(context, caller.status());
   const ServerLoad load = manager_->Load();
   response->set_version(identity_.version);
   response->set_backend(std::string(backend_->name()));

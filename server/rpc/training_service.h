@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "lenet/v1/training_service.grpc.pb.h"
 #include "server/job/job_manager.h"
+#include "server/rpc/access.h"
 #include "server/rpc/executor.h"
 #include "server/rpc/stream_hub.h"
 #include "trainer/backend/backend.h"
@@ -27,8 +28,8 @@ struct ServerIdentity {
 class TrainingService final : public v1::TrainingService::CallbackService {
  public:
   // All outlive it.
-  TrainingService(ServerIdentity identity, JobManager* manager, const Backend* backend, const DatasetCatalog* catalog,
-                  StreamHub* hub, Executor* executor);
+  TrainingService(ServerIdentity identity, const Access* access, JobManager* manager, const Backend* backend,
+                  const DatasetCatalog* catalog, StreamHub* hub, Executor* executor);
 
   grpc::ServerUnaryReactor* Start(grpc::CallbackServerContext* context, const v1::StartRequest* request,
                                   v1::StartResponse* response) override;
@@ -57,12 +58,17 @@ class TrainingService final : public v1::TrainingService::CallbackService {
                                           v1::GetServerInfoResponse* response) override;
 
  private:
+  // Who makes the call. UNAUTHENTICATED where nobody knows, PERMISSION_DENIED without the role.
+  absl::StatusOr<Caller> Admit(const grpc::CallbackServerContext& context, Role least) const;
+  // That, for a call that changes a job: a submitter may change its own alone.
+  absl::StatusOr<Caller> AdmitTo(const grpc::CallbackServerContext& context, const std::string& job_id) const;
   // Answers from the executor with what `call` gives.
   grpc::ServerUnaryReactor* Defer(grpc::CallbackServerContext* context, std::function<absl::Status()> call);
   // Runs on the executor what finishes the reactor.
   grpc::ServerUnaryReactor* DeferTo(grpc::ServerUnaryReactor* reactor, std::function<void()> call);
 
   const ServerIdentity identity_;
+  const Access* const access_;
   JobManager* const manager_;
   const Backend* const backend_;
   const DatasetCatalog* const catalog_;

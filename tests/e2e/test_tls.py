@@ -79,6 +79,18 @@ class TlsTest(TestCase):
         self.assert_unreachable(self.info(*self.ca("ours")), hint)
         self.assert_unreachable(self.info(*self.ca("ours"), *self.client("theirs")), hint)
 
+    def test_certificates_may_have_roles(self):
+        rules = self.folder / "rules"
+        rules.write_text("certificate ours-client viewer\n")
+        self.certify("ours", "other")
+        self.serve("--tls-client-ca", self.folder / "ours.pem", "--access-file", rules)
+        known = (*self.ca("ours"), *self.client("ours"))
+        self.assertEqual(self.info(*known).code, SUCCESS)
+        submit = self.lenetctl("submit", "--dataset", "small", "--max-steps", 3, *known)
+        self.assertIn('"ours-client" has the role viewer', submit.err)
+        other = self.info(*self.ca("ours"), "--cert", self.folder / "other.pem", "--key", self.folder / "other.key")
+        self.assertIn("no rule for the certificate", other.err)
+
     def test_old_versions_of_tls_are_refused(self):
         self.serve()
         for version, allowed in (("-tls1_1", False), ("-tls1_2", True), ("-tls1_3", True)):
