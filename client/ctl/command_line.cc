@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "client/ctl/completion.h"
 #include "client/ctl/exit_code.h"
 #include "client/ctl/server_flags.h"
 #include "client/ctl/start_flags.h"
@@ -80,6 +81,7 @@ struct Bindings {
   std::vector<int32_t> ranks;
   std::vector<v1::RecordKind> kinds;
   std::optional<int64_t> limit;
+  std::string shell;
 };
 
 void AddJobId(CLI::App* command, CommandLine* result) {
@@ -160,6 +162,11 @@ void AddControls(CLI::App* app, CommandLine* result) {
                  Command::kRemove, result);
 }
 
+void AddCompletion(CLI::App* app, Bindings* bindings) {
+  CLI::App* command = app->add_subcommand("completion", "Print a script by which a shell completes lenetctl");
+  AddText(command, "SHELL", "", "bash, zsh or fish", &bindings->shell)->required();
+}
+
 // What the bound values mean for the result.
 void Finish(const Bindings& bindings, CommandLine* result) {
   result->start.set_name(bindings.name);
@@ -218,6 +225,7 @@ std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, c
   AddWatch(&app, &bindings, &result);
   AddControls(&app, &result);
   AddQueries(&app, &bindings, &result);
+  AddCompletion(&app, &bindings);
   for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
     command->footer(absl::StrCat("Also: the options of lenetctl --help.\n", kFooter));
   }
@@ -237,6 +245,12 @@ std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, c
     // CLI11 takes its arguments last first.
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
     if (app.get_subcommands().empty()) return usage_error("a command is needed");
+    if (!bindings.shell.empty()) {
+      const std::optional<std::string> script = CompletionScript(app, bindings.shell);
+      if (!script) return usage_error(absl::StrCat("shell \"", bindings.shell, "\" is none of bash, zsh, fish"));
+      output->Write(*script);
+      return kSuccess;
+    }
     const std::string error = bindings.server.Apply(&result.client);
     if (!error.empty()) return usage_error(error);
   } catch (const CLI::Success& success) {
