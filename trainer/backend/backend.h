@@ -100,8 +100,9 @@ class Engine {
   // Collective. Values become their sums over the ranks, by the communicator, as a test of it. At most flat_size.
   virtual absl::Status AllReduceSum(std::span<float> values) = 0;
 
-  // Collective. Loads modules, picks algorithms, runs one step's work (the all-reduce included) on scratch values and
-  // captures graphs, so that nothing allocates or loads once steps run. Parameters and state are as before it.
+  // Collective. Loads modules, picks algorithms, runs one step's work on scratch values, with what the sum over the
+  // ranks needs to be set up, and captures graphs, so that nothing allocates or loads once steps run. Parameters and
+  // state are as before it.
   virtual absl::Status WarmUp() = 0;
 
   // Collective. Queues the steps: for each, gather, forward, backward, all-reduce of the gradient, clip, update. The

@@ -9,12 +9,16 @@
 namespace lenet::cuda {
 
 // A rank's values go to all others' inboxes, each with the number of its sum in one word of 64 bits, so that the value
-// is there when the number is, and nothing else need be waited for. Sums alternate between two halves of an inbox: a
-// rank is at most one sum ahead of another, as it needs that one's values to go on. All threads that wait, on all
-// ranks, must run at once.
+// is there when the number is, and nothing else need be waited for. Sums alternate between two halves of an inbox. Two
+// are enough as long as on each rank
+//   - a kernel of sum n + 1 starts only when that of sum n has ended, and
+//   - every value of a sum is awaited before its kernel ends:
+// then a rank that writes for sum n + 2 has all values of sum n + 1 of all ranks, and these have read those of sum n.
+// All threads that wait, on all ranks, must run at once. After an abort the ranks' numbers may differ, and the memory
+// is of no more use.
 
-// All ranks call Send with the same `sum`, one more each time, and `at` < kMaxPeerValues, once for each pair; then
-// Receive.
+// All ranks call it with the same `sum`, one more each time and never 0, and `at` < kMaxPeerValues, once for each pair;
+// then SumOverPeers.
 __device__ __forceinline__ void SendToPeers(const Peers& peers, uint32_t sum, int64_t at, float value) {
   const int64_t slot = ((sum & 1) * int64_t{peers.ranks} + peers.rank) * kMaxPeerValues + at;
   const uint64_t word = uint64_t{sum} << 32 | __float_as_uint(value);

@@ -99,7 +99,8 @@ std::vector<std::pair<std::string, std::string>> CudaBackend::versions() const {
 }
 
 std::vector<std::pair<std::string, std::string>> CudaBackend::built_with() const {
-  return {{"cuda runtime", absl::StrCat(CUDART_VERSION / 1000, ".", CUDART_VERSION % 1000 / 10)},
+  // The runtime itself is linked in.
+  return {{"cuda driver", absl::StrCat(CUDART_VERSION / 1000, ".", CUDART_VERSION % 1000 / 10)},
           {"cudnn", Version(CUDNN_MAJOR, CUDNN_MINOR, CUDNN_PATCHLEVEL)},
           {"cublas", Version(CUBLAS_VER_MAJOR, CUBLAS_VER_MINOR, CUBLAS_VER_PATCH)},
           {"nccl", Version(NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH)}};

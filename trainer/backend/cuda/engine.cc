@@ -435,8 +435,7 @@ absl::Status CudaEngine::DoEnqueue(const StepChunk& chunk) {
   Slot& slot = chunks_[enqueued_ % kMaxChunksInFlight];
   Chunk* const header = slot.chunk();
   header->next_step = 0;
-  header->first_peer_sum = rank_->next_peer_sum;
-  rank_->next_peer_sum += static_cast<uint32_t>(steps);
+  header->first_peer_sum = rank_->TakePeerSums(steps);
   for (int step = 0; step < steps; ++step) {
     header->scalars[step] = ScalarsAt(optimizer_, chunk.first_step + step, chunk.learning_rates[step]);
   }

@@ -83,9 +83,9 @@ class CudaEngine : public Engine {
   absl::Status Keep(absl::Status status);
 
   absl::Status Init();
-  // The norm comes with the gradient; that of several ranks' sum does not.
   // Whether sums over the ranks are made by the update's kernels; else through the communicator.
   bool peer_sums() const { return rank_->peers.ranks > 1 && flat_ <= kMaxPeerValues; }
+  // The norm comes with the gradient; that of several ranks' sum does not.
   bool fused_norm() const { return fused_ != nullptr && clip_norm_ > 0 && rank_->communicator == nullptr; }
   int64_t in_flight() const { return enqueued_ - waited_; }
 

@@ -66,7 +66,8 @@ class Array {
                                : pool == nullptr ? cudaMalloc(&pointer, bytes)
                                                  : cudaMallocFromPoolAsync(&pointer, bytes, pool, nullptr);
     if (result != cudaSuccess) {
-      return Annotate(ToStatus(result, kHost ? "cudaMallocHost" : "cudaMalloc", place), absl::StrCat(bytes, " bytes"));
+      const char* const call = kHost ? "cudaMallocHost" : pool == nullptr ? "cudaMalloc" : "cudaMallocFromPoolAsync";
+      return Annotate(ToStatus(result, call, place), absl::StrCat(bytes, " bytes"));
     }
     memory_.reset(static_cast<T*>(pointer));
     count_ = count;

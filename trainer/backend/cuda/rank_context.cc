@@ -1,5 +1,7 @@
 #include "trainer/backend/cuda/rank_context.h"
 
+#include <utility>
+
 #include "trainer/backend/cuda/gemm.h"
 #include "trainer/base/status.h"
 
@@ -47,6 +49,12 @@ absl::StatusOr<std::unique_ptr<RankContext>> RankContext::Create(const Place& pl
   LENET_CUDA_RETURN_IF_ERROR(place, cudnnSetStream(context->cudnn.get(), context->main.get()));
   LENET_CUDA_RETURN_IF_ERROR(place, cublasLtCreate(context->blas.receive()));
   return context;
+}
+
+uint32_t RankContext::TakePeerSums(int count) {
+  const uint32_t wanted = static_cast<uint32_t>(count);
+  if (next_peer_sum_ + wanted < next_peer_sum_) next_peer_sum_ = 2 + next_peer_sum_ % 2;
+  return std::exchange(next_peer_sum_, next_peer_sum_ + wanted);
 }
 
 absl::Status RankContext::ReserveCudnnWorkspace(size_t bytes) {

@@ -54,6 +54,10 @@ struct RankContext {
   // Makes everything but the communicator. `ordinal` as CUDA counts the devices. Makes the device current.
   static absl::StatusOr<std::unique_ptr<RankContext>> Create(const Place& place, int ordinal, const Tuning& tuning);
 
+  // The number of the first of so many sums over the ranks, the same on all of them. Numbers grow, and come round after
+  // 2^32, without 0, which is in inboxes that nobody has written to, and without two odd or even ones in a row.
+  uint32_t TakePeerSums(int count);
+
   // At least this much for cuDNN; what it held before may move.
   absl::Status ReserveCudnnWorkspace(size_t bytes);
 
@@ -71,7 +75,9 @@ struct RankContext {
   ResidentDataset dataset;
   std::unique_ptr<NcclCommunicator> communicator;  // null for a group of one
   Peers peers;                                     // this rank alone where sums go through the communicator
-  uint32_t next_peer_sum = 1;                      // the same on all ranks; the inboxes' zeros are no number yet
+
+ private:
+  uint32_t next_peer_sum_ = 1;
 };
 
 }  // namespace lenet::cuda

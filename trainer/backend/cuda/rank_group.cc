@@ -42,7 +42,13 @@ absl::Status CudaRankGroup::ConnectPeers(std::span<const int> ordinals, std::spa
     Log(LogLevel::kInfo, absl::StrCat("sums over ranks go through NCCL: ", why_not));
     return absl::OkStatus();
   }
-  LENET_ASSIGN_OR_RETURN(peer_memory_, PeerMemory::Create(ordinals, places));
+  absl::StatusOr<std::unique_ptr<PeerMemory>> memory = PeerMemory::Create(ordinals, places);
+  if (!memory.ok()) {
+    // As in a container that does not let devices map each other's memory.
+    Log(LogLevel::kWarning, absl::StrCat("sums over ranks go through NCCL: ", memory.status().message()));
+    return absl::OkStatus();
+  }
+  peer_memory_ = *std::move(memory);
   for (const auto& rank : ranks_) rank->peers = peer_memory_->peers(rank->place.rank);
   return absl::OkStatus();
 }
@@ -53,6 +59,13 @@ CudaRankGroup::~CudaRankGroup() {
     LENET_CUDA_LOG_IF_ERROR(cudaSetDevice(rank->ordinal));
     if (aborted() && rank->communicator != nullptr) rank->communicator->Abort([] {});
     rank->communicator.reset();
+  }
+  // Memory that a kernel may still write, as after an abort that it did not heed, is not unmapped.
+  for (const auto& rank : ranks_) {
+    if (peer_memory_ != nullptr && cudaStreamQuery(rank->main.get()) == cudaErrorNotReady) {
+      Log(LogLevel::kError, absl::StrCat("rank ", rank->place.rank, " has not ended: what the ranks share stays"));
+      (void)peer_memory_.release();
+    }
   }
   // A handle goes with its device current.
   for (auto& rank : ranks_) {

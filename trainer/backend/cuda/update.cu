@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce) SgdKernel(const __gri
   LetNextStart();
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   const bool valid = i < a.count;
-  // Asked for before anything is waited for.
+  // Asked for before other ranks are waited for.
   const float p = valid ? a.parameters[i] : 0;
   const float before = kMomentum && valid ? a.state[i] : 0;
   const float g = valid ? StepGradient(a, i) : 0;
