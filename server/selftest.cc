@@ -3,9 +3,9 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cmath>
 #include <cstdint>
@@ -13,6 +13,7 @@
 #include <cstring>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <span>
 #include <thread>
@@ -53,6 +54,8 @@ Check Failed(std::string name, const absl::Status& status) {
 }
 Check Skipped(std::string name, std::string why) { return {std::move(name), CheckResult::kSkipped, std::move(why)}; }
 
+double Seconds(std::chrono::milliseconds time) { return static_cast<double>(time.count()) / 1000; }
+
 // Runs body(rank) on a thread for each rank of the group. The group is aborted at the first error, and when the time is
 // up; the first error is given.
 absl::Status RunRanks(RankGroup* group, std::chrono::milliseconds timeout,
@@ -79,12 +82,34 @@ absl::Status RunRanks(RankGroup* group, std::chrono::milliseconds timeout,
     }
     if (running > 0 && first.ok()) {
       first = absl::DeadlineExceededError(
-          absl::StrCat(running, " of ", group->size(), " ranks did not end within ", timeout.count() / 1000.0, " s"));
+          absl::StrCat(running, " of ", group->size(), " ranks did not end within ", Seconds(timeout), " s"));
     }
   }
   if (!first.ok()) group->Abort(first.message());
   for (std::thread& thread : threads) thread.join();
   return first;
+}
+
+// What `work` gives, on a thread of its own; or nothing if that takes longer, and then it goes on with what it owns.
+template <typename Result>
+std::optional<Result> RunWithin(std::chrono::milliseconds timeout, std::function<Result()> work) {
+  struct Shared {
+    Mutex mutex;
+    CondVar changed;
+    std::optional<Result> result ABSL_GUARDED_BY(mutex);
+  };
+  const auto shared = std::make_shared<Shared>();
+  std::thread([shared, work = std::move(work)] {
+    Result result = work();
+    MutexLock lock(&shared->mutex);
+    shared->result = std::move(result);
+    shared->changed.SignalAll();
+  }).detach();
+  const Clock::time_point deadline = Clock::now() + timeout;
+  MutexLock lock(&shared->mutex);
+  while (!shared->result && shared->changed.WaitUntil(&shared->mutex, deadline)) {
+  }
+  return std::move(shared->result);
 }
 
 // Of f32 or f64.
@@ -106,8 +131,8 @@ std::vector<double> Values(const Tensor& tensor) {
 // What PyTorch computed in float64: see the file's metadata.
 class Reference {
  public:
-  static absl::StatusOr<std::unique_ptr<Reference>> Read(const fs::path& path) {
-    std::unique_ptr<Reference> made(new Reference());
+  static absl::StatusOr<std::shared_ptr<Reference>> Read(const fs::path& path) {
+    std::shared_ptr<Reference> made(new Reference());
     LENET_ASSIGN_OR_RETURN(made->file_, ReadTensorFile(path));
     LENET_ASSIGN_OR_RETURN(const Tensor* images, made->Find("images", DType::kU8));
     LENET_ASSIGN_OR_RETURN(const Tensor* labels, made->Find("labels", DType::kU8));
@@ -276,7 +301,7 @@ class LossObserver : public TrainObserver {
 
  private:
   std::string engine_;
-  float last_loss_ = 0;
+  float last_loss_ = NAN;
 };
 
 class Selftest {
@@ -284,7 +309,8 @@ class Selftest {
   Selftest(const SelftestOptions& options, const std::function<void(const Check&)>& done)
       : options_(options), done_(done) {}
 
-  void Run(absl::StatusOr<SelectedBackend> selected) {
+  // False if a check hangs.
+  bool Run(absl::StatusOr<SelectedBackend> selected) {
     CheckBackend(std::move(selected));
     CheckLibraries();
     CheckDevices();
@@ -293,11 +319,13 @@ class Selftest {
     CheckDisk();
     CheckRanks();
     CheckTraining();
+    return !hangs_;
   }
 
  private:
   void Tell(Check check) { done_(check); }
   int devices() const { return static_cast<int>(backend_->devices().size()); }
+  bool needs_nccl() const { return backend_ != nullptr && backend_->name() == "cuda" && devices() > 1; }
 
   void CheckBackend(absl::StatusOr<SelectedBackend> selected) {
     if (!selected.ok()) return Tell(Failed("backend", selected.status()));
@@ -365,18 +393,21 @@ class Selftest {
   }
 
   void CheckSharedMemory() {
+    if (!needs_nccl()) return Tell(Skipped("shared memory", "only several GPUs need it"));
     const absl::StatusOr<int64_t> free = FreeBytes("/dev/shm");
     if (!free.ok()) return Tell({"shared memory", CheckResult::kWarning, std::string(free.status().message())});
     Check check = Ok("shared memory", absl::StrCat(*free / kMiB, " MiB free in /dev/shm"));
-    if (*free < kLeastSharedMemory) {
+    if (*free <= kLeastSharedMemory) {
       check.result = CheckResult::kWarning;
-      absl::StrAppend(&check.detail, "; NCCL may need ", kLeastSharedMemory / kMiB, " (in a container: --shm-size)");
+      absl::StrAppend(&check.detail, "; NCCL may need more than ", kLeastSharedMemory / kMiB,
+                      " (in a container: --shm-size)");
     }
     Tell(check);
   }
 
   // NCCL makes a socket on one of them even within one host.
   void CheckInterfaces() {
+    if (!needs_nccl()) return Tell(Skipped("network", "only several GPUs need it"));
     ifaddrs* list = nullptr;
     if (::getifaddrs(&list) != 0) return Tell({"network", CheckResult::kWarning, std::strerror(errno)});
     std::set<std::string> names;
@@ -404,22 +435,44 @@ class Selftest {
     const absl::StatusOr<int64_t> free = FreeBytes(folder);
     if (!free.ok()) return Tell(Failed("disk", free.status()));
     Check check = Ok("disk", absl::StrCat(*free / kMiB, " MiB free for ", options_.state_dir.string()));
-    if (*free < kLeastDisk) {
+    if (::access(folder.c_str(), W_OK | X_OK) != 0) {
+      check.result = CheckResult::kWarning;
+      absl::StrAppend(&check.detail, "; this user cannot write in '", folder.string(), "'");
+    } else if (*free < kLeastDisk) {
       check.result = CheckResult::kWarning;
       absl::StrAppend(&check.detail, "; ", kLeastDisk / kMiB, " are advised");
     }
     Tell(check);
   }
 
-  absl::StatusOr<std::unique_ptr<RankGroup>> GroupOf(int first, int count) {
+  static std::vector<int> Ids(int first, int count) {
     std::vector<int> ids(static_cast<size_t>(count));
     std::iota(ids.begin(), ids.end(), first);
-    return backend_->NewGroup(ids);
+    return ids;
   }
 
-  absl::Status OnGroup(int first, int count, absl::Status (*check)(const Reference&, RankGroup*, int)) {
-    LENET_ASSIGN_OR_RETURN(const std::unique_ptr<RankGroup> group, GroupOf(first, count));
-    return RunRanks(group.get(), options_.timeout, [&](int rank) { return check(*reference_, group.get(), rank); });
+  // What `work` tells, given time for the making of a group and for the work itself. Once one hangs no other is begun.
+  void TellWithin(const std::string& name, std::chrono::milliseconds timeout, std::function<Check()> work) {
+    if (hangs_) return Tell(Skipped(name, "an earlier check hangs"));
+    const std::optional<Check> check = RunWithin<Check>(timeout + options_.grace, std::move(work));
+    if (check) return Tell(*check);
+    hangs_ = true;
+    Tell({name, CheckResult::kFailed,
+          absl::StrCat("hangs: neither ended nor heeded an abort within ", Seconds(timeout + options_.grace), " s")});
+  }
+
+  void CheckOnGroup(const std::string& name, std::vector<int> ids,
+                    absl::Status (*check)(const Reference&, RankGroup*, int), const std::string& detail) {
+    // What outlives this object if it hangs.
+    const auto work = [=, backend = backend_, reference = reference_, timeout = options_.timeout]() -> Check {
+      const auto run = [&]() -> absl::Status {
+        LENET_ASSIGN_OR_RETURN(const std::unique_ptr<RankGroup> group, backend->NewGroup(ids));
+        return RunRanks(group.get(), timeout, [&](int rank) { return check(*reference, group.get(), rank); });
+      };
+      const absl::Status status = run();
+      return status.ok() ? Ok(name, detail) : Failed(name, status);
+    };
+    TellWithin(name, options_.timeout, work);
   }
 
   // The largest number of devices that the reference's batch can be divided among.
@@ -430,63 +483,85 @@ class Selftest {
   }
 
   void CheckRanks() {
-    const auto tell = [this](const std::string& name, const absl::Status& status, const std::string& detail) {
-      Tell(status.ok() ? Ok(name, detail) : Failed(name, status));
-    };
     if (backend_ == nullptr) return Tell(Skipped("reference", "no backend"));
-    absl::StatusOr<std::unique_ptr<Reference>> reference = Reference::Read(options_.reference);
+    absl::StatusOr<std::shared_ptr<Reference>> reference = Reference::Read(options_.reference);
     if (!reference.ok()) return Tell(Failed("reference", reference.status()));
     reference_ = *std::move(reference);
     for (int id = 0; id < devices(); ++id) {
-      tell(absl::StrCat("reference on ", id), OnGroup(id, 1, CheckAgainst),
-           "logits, gradients and 6 steps are PyTorch's within float32 rounding");
+      CheckOnGroup(absl::StrCat("reference on ", id), Ids(id, 1), CheckAgainst,
+                   "logits, gradients and weights after some steps are PyTorch's within float32 rounding");
     }
     if (devices() == 1) return Tell(Skipped("all-reduce", "one device"));
-    tell("all-reduce", OnGroup(0, devices(), CheckAllReduce), absl::StrCat("known sums over ", devices(), " ranks"));
+    CheckOnGroup("all-reduce", Ids(0, devices()), CheckAllReduce,
+                 absl::StrCat("known sums over ", devices(), " ranks"));
     const int parts = Parts();
-    if (parts == 1) return;
-    tell("reference on all", OnGroup(0, parts, CheckAgainst),
-         absl::StrCat("6 steps on ", parts, " ranks are PyTorch's on one"));
+    const std::string name = absl::StrCat("reference on 0-", parts - 1);
+    if (parts == 1) {
+      return Tell(
+          Skipped("reference on all", absl::StrCat("its batch of ", reference_->batch(), " has no equal parts")));
+    }
+    CheckOnGroup(name, Ids(0, parts), CheckAgainst,
+                 absl::StrCat("weights after some steps on ", parts, " ranks are PyTorch's on one"));
   }
 
+  // Over all devices: so many steps as it takes to learn the few images by heart, then as many as there is time for.
   void CheckTraining() {
     if (reference_ == nullptr) return Tell(Skipped("training", "no backend or no reference"));
-    const int ranks = Parts();
-    TrainSpec spec = {.dataset = reference_->dataset()->name};
-    spec.batch_size = reference_->batch() / ranks;
-    spec.epochs = 1'000'000;
-    spec.evaluate_every_epochs = 0;
-    spec.schedule = {.kind = ScheduleKind::kConstant};
-    spec.learning_rate = 0.01;
-    spec.max_duration = static_cast<double>(options_.training.count()) / 1000;
-    absl::StatusOr<TrainPlan> plan = PlanTraining(spec, ranks, *reference_->dataset());
-    if (!plan.ok()) return Tell(Failed("training", plan.status()));
-    absl::StatusOr<std::unique_ptr<RankGroup>> group = GroupOf(0, ranks);
-    if (!group.ok()) return Tell(Failed("training", group.status()));
-    LossObserver observer;
-    const StopRequest stop;
-    const TrainResult result =
-        Train({.plan = *std::move(plan), .dataset = reference_->dataset(), .collective_timeout = options_.timeout},
-              group->get(), &stop, &observer);
-    if (result.failure) {
-      return Tell(Failed("training", Annotate(result.failure->status, absl::StrCat("rank ", result.failure->rank, ", ",
-                                                                                   result.failure->phase))));
-    }
-    // By then the few images are known by heart.
-    constexpr float kMostLoss = 0.1f;
-    Check check = Ok("training", absl::StrFormat("%d steps of %d ranks in %.1f s (%s), loss %.2g", result.steps, ranks,
-                                                 spec.max_duration, observer.engine(), observer.last_loss()));
-    if (!(observer.last_loss() < kMostLoss)) {
-      check.result = CheckResult::kFailed;
-      absl::StrAppend(&check.detail, "; it should be below ", kMostLoss);
-    }
-    Tell(check);
+    const auto work = [backend = backend_, reference = reference_, options = options_, ids = Ids(0, devices())] {
+      const absl::StatusOr<std::string> trained = Train(backend.get(), *reference, options, ids);
+      return trained.ok() ? Ok("training", *trained) : Failed("training", trained.status());
+    };
+    TellWithin("training", 2 * options_.timeout + options_.training, work);
   }
 
-  const SelftestOptions& options_;
+  static absl::StatusOr<std::string> Train(Backend* backend, const Reference& reference, const SelftestOptions& options,
+                                           const std::vector<int>& ids) {
+    constexpr int kSteps = 400;
+    constexpr float kMostLoss = 0.1f;
+    const int ranks = static_cast<int>(ids.size());
+    LENET_ASSIGN_OR_RETURN(const std::unique_ptr<RankGroup> group, backend->NewGroup(ids));
+    TrainSpec spec = {.dataset = reference.dataset()->name};
+    spec.batch_size = std::max<int>(1, static_cast<int>(reference.dataset()->train.count) / (4 * ranks));
+    spec.evaluate_every_epochs = 0;
+    spec.schedule = {.kind = ScheduleKind::kConstant};
+    spec.learning_rate = 0.02;
+    const auto run = [&](LossObserver* observer) -> absl::StatusOr<int64_t> {
+      LENET_ASSIGN_OR_RETURN(TrainPlan plan, PlanTraining(spec, ranks, *reference.dataset()));
+      const StopRequest stop;
+      const TrainResult result =
+          lenet::Train({.plan = std::move(plan), .dataset = reference.dataset(), .collective_timeout = options.timeout},
+                       group.get(), &stop, observer);
+      if (!result.failure) return result.steps;
+      return Annotate(result.failure->status, absl::StrCat("rank ", result.failure->rank, ", ", result.failure->phase));
+    };
+    LossObserver observer;
+    spec.max_steps = kSteps;
+    spec.max_duration = Seconds(options.timeout);
+    LENET_ASSIGN_OR_RETURN(const int64_t learned, run(&observer));
+    if (learned < kSteps) {
+      return absl::DeadlineExceededError(
+          absl::StrCat(learned, " of ", kSteps, " steps within ", Seconds(options.timeout), " s"));
+    }
+    if (!(observer.last_loss() < kMostLoss)) {
+      return absl::InternalError(absl::StrFormat("the loss is %g after %d steps; it should be below %g",
+                                                 observer.last_loss(), kSteps, kMostLoss));
+    }
+    const std::string loss = absl::StrFormat("loss %.2g after %d steps", observer.last_loss(), kSteps);
+    spec.max_steps.reset();
+    spec.epochs = 1'000'000;
+    spec.max_duration = Seconds(options.training);
+    const Clock::time_point start = Clock::now();
+    LENET_ASSIGN_OR_RETURN(const int64_t steps, run(&observer));
+    const std::chrono::duration<double> elapsed = Clock::now() - start;
+    return absl::StrFormat("%s; %d steps of %d ranks in %.1f s (%s)", loss, steps, ranks, elapsed.count(),
+                           observer.engine());
+  }
+
+  const SelftestOptions options_;
   const std::function<void(const Check&)>& done_;
-  std::unique_ptr<Backend> backend_;
-  std::unique_ptr<Reference> reference_;
+  bool hangs_ = false;
+  std::shared_ptr<Backend> backend_;
+  std::shared_ptr<Reference> reference_;
 };
 
 }  // namespace
@@ -515,9 +590,9 @@ std::filesystem::path ReferenceFile() {
   return LENET_REFERENCE_FILE;
 }
 
-void RunSelftest(const SelftestOptions& options, absl::StatusOr<SelectedBackend> selected,
+bool RunSelftest(const SelftestOptions& options, absl::StatusOr<SelectedBackend> selected,
                  const std::function<void(const Check&)>& done) {
-  Selftest(options, done).Run(std::move(selected));
+  return Selftest(options, done).Run(std::move(selected));
 }
 
 }  // namespace lenet

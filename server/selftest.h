@@ -14,10 +14,11 @@
 namespace lenet {
 
 struct SelftestOptions {
-  std::filesystem::path reference;  // PyTorch's results; see ReferenceFile
-  std::filesystem::path state_dir;  // where lenetd would keep its state
-  std::chrono::milliseconds training{1000};
+  std::filesystem::path reference;            // PyTorch's results; see ReferenceFile
+  std::filesystem::path state_dir;            // where lenetd would keep its state
+  std::chrono::milliseconds training{1000};   // after the steps that it takes to learn
   std::chrono::milliseconds timeout{60'000};  // of each check that runs on devices
+  std::chrono::milliseconds grace{10'000};    // after it, in which an abort may end the check
 };
 
 enum class CheckResult { kOk, kWarning, kFailed, kSkipped };
@@ -29,8 +30,9 @@ struct Check {
 };
 
 // Runs all checks on the devices of a backend that was selected, or could not be; each is given to `done` as it ends.
-// Those that cannot run as an earlier one failed are skipped.
-void RunSelftest(const SelftestOptions& options, absl::StatusOr<SelectedBackend> selected,
+// Those that cannot run as an earlier one failed are skipped. False if one hangs in a thread that cannot be ended: then
+// the process should leave by _Exit, without destructors.
+bool RunSelftest(const SelftestOptions& options, absl::StatusOr<SelectedBackend> selected,
                  const std::function<void(const Check&)>& done);
 
 // A version that runs in the place of the one built with, both such as "9.14.0": failed if the major version differs,

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 
 #include "absl/strings/str_format.h"
@@ -62,7 +63,7 @@ int SelftestCommand(int argc, const char* const* argv) {
 
   CheckResult worst = CheckResult::kOk;
   if (!json) std::printf("%-18s %-8s %s\n", "CHECK", "RESULT", "DETAIL");
-  RunSelftest(options, SelectBackend(PluginFolder(plugin_dir), backend), [&](const Check& check) {
+  const bool ended = RunSelftest(options, SelectBackend(PluginFolder(plugin_dir), backend), [&](const Check& check) {
     if (check.result == CheckResult::kFailed || (check.result == CheckResult::kWarning && worst == CheckResult::kOk)) {
       worst = check.result;
     }
@@ -76,6 +77,8 @@ int SelftestCommand(int argc, const char* const* argv) {
     std::fflush(stdout);
   });
   if (json) std::printf("%s\n", nlohmann::ordered_json{{"result", NameOf(worst)}}.dump().c_str());
+  std::fflush(stdout);
+  if (!ended) std::_Exit(kExitFailure);
   return worst == CheckResult::kFailed ? kExitFailure : kExitOk;
 }
 

@@ -18,6 +18,7 @@ class InstallTest(TestCase):
         prefix.rename(moved)
         self.assertEqual(sorted(path.name for path in moved.iterdir()), ["bin", "lib", "share"])
         self.assertEqual(sorted(path.name for path in (moved / "bin").iterdir()), ["lenetctl", "lenetd"])
+        self.assertIn("_lenetctl", (moved / "share/bash-completion/completions/lenetctl").read_text())
 
         environment = mock.patch.dict(os.environ, LENETD=str(moved / "bin/lenetd"),
                                       LENETCTL=str(moved / "bin/lenetctl"))
