@@ -16,12 +16,12 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "server/job/job_manager.h"
 #include "server/rpc/access.h"
+#include "server/rpc/listener.h"
 #include "server/rpc/rpc_server.h"
 #include "server/store/sqlite_store.h"
 #include "server/store/state_folder.h"
@@ -78,9 +78,10 @@ void LogDatasets(const std::vector<std::filesystem::path>& folders, const Datase
   }
 }
 
-bool IsLocal(absl::string_view listen) {
-  return absl::StartsWith(listen, "127.") || absl::StartsWith(listen, "localhost:") ||
-         absl::StartsWith(listen, "[::1]:") || absl::StartsWith(listen, "unix:");
+// False for what is no address.
+bool IsLocal(const std::string& listen) {
+  const absl::StatusOr<ListenAddress> address = ParseListenAddress(listen);
+  return address.ok() && IsLocal(*address);
 }
 
 // Whoever reaches an address can start and stop jobs.

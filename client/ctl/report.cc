@@ -10,8 +10,14 @@ namespace {
 
 // What may help where no connection comes about, of which gRPC tells the reason in `text`.
 std::string Advice(const std::string& text, const TlsOptions& tls) {
+  if (absl::StrContains(text, "is not in peer certificate")) {
+    return "Its certificate is for other names: --server must be one of them.\n";
+  }
   if (absl::StrContains(text, "certificate verify failed")) {
-    return "Its certificate leads to none of the roots of --ca or the system, or is for another name.\n";
+    return "Its certificate leads to none of the roots of --ca or the system, or is out of date.\n";
+  }
+  if (tls.enabled && absl::StrContains(text, "empty address list")) {
+    return "--ca, --cert or --key cannot be used: they are damaged, or the key is not the certificate's.\n";
   }
   if (absl::StrContains(text, "wrong version number")) return "It seems to serve without TLS.\n";
   if (absl::StrContains(text, "Socket closed")) {

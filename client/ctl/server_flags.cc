@@ -1,14 +1,17 @@
 #include "client/ctl/server_flags.h"
 
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <iterator>
+#include <system_error>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "client/ctl/value_flags.h"
 
 namespace lenet::ctl {
@@ -32,17 +35,30 @@ std::string CheckAddress(const std::string& address) {
   return "";
 }
 
+// What no network carries. Not by the text's beginning: 127.example.org may be anyone's.
 bool IsThisMachine(const std::string& address) {
-  return absl::StartsWith(address, "unix:") || absl::StartsWith(address, "127.") ||
-         absl::StartsWith(address, "localhost:") || absl::StartsWith(address, "[::1]:");
+  if (absl::StartsWith(address, "unix:")) return true;
+  const std::string host = address.substr(0, address.rfind(':'));
+  in_addr ipv4 = {};
+  if (inet_pton(AF_INET, host.c_str(), &ipv4) == 1) return ntohl(ipv4.s_addr) >> 24 == 127;
+  return host == "localhost" || host == "[::1]";
 }
 
-// Gives what is wrong, or nothing.
+// Gives what is wrong, or nothing. A pipe will do, too.
 std::string ReadFile(const char* flag, const std::string& path, std::string* content) {
-  std::ifstream file(path, std::ios::binary);
-  content->assign(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
-  if (file.is_open() && !file.bad()) return "";
-  return absl::StrCat(flag, ": '", path, "': ", std::strerror(errno));
+  constexpr size_t kMaxBytes = 1 << 20;
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  ssize_t got = fd < 0 ? -1 : 1;
+  while (got > 0 && content->size() <= kMaxBytes) {
+    char buffer[4096];
+    got = read(fd, buffer, sizeof(buffer));
+    if (got > 0) content->append(buffer, static_cast<size_t>(got));
+  }
+  const int error = errno;
+  if (fd >= 0) close(fd);
+  if (got < 0) return absl::StrCat(flag, ": '", path, "': ", std::generic_category().message(error));
+  if (content->size() > kMaxBytes) return absl::StrCat(flag, ": '", path, "' has more than ", kMaxBytes, " bytes");
+  return "";
 }
 
 // A token alone, with white space around it.
@@ -56,11 +72,19 @@ std::string ReadToken(const char* flag, const std::string& path, std::string* to
   return "";
 }
 
+// As a shell needs it.
+std::string Quoted(const std::string& value) {
+  const auto plain = [](char c) { return absl::ascii_isalnum(c) || absl::StrContains("-_./:@%+=,[]", c); };
+  if (std::all_of(value.begin(), value.end(), plain)) return value;
+  return absl::StrCat("'", absl::StrReplaceAll(value, {{"'", "'\\''"}}), "'");
+}
+
 // Reads a PEM file with `kind` in it. Gives what is wrong, or nothing. gRPC itself would not name the file.
 std::string ReadPem(const char* flag, const std::string& path, const char* kind, std::string* content) {
   if (path.empty()) return "";
   std::string error = ReadFile(flag, path, content);
   if (!error.empty()) return error;
+  if (absl::StrContains(*content, "ENCRYPTED")) return absl::StrCat(flag, ": '", path, "' asks for a passphrase");
   if (!absl::StrContains(*content, kind)) return absl::StrCat(flag, ": '", path, "' has no ", kind, " in PEM form");
   return "";
 }
@@ -72,10 +96,11 @@ void ServerFlags::AddTo(CLI::App* app, const std::string& server) {
   server_.option = AddText(app, "--server", "HOST:PORT",
                            "The server's address; default: LENET_SERVER, or 127.0.0.1:50051", &server_.value);
   app->add_flag("--tls", tls_, "Encrypt; the server's certificate must lead to one of --ca or the system's roots");
-  ca_.option = AddText(app, "--ca", "FILE", "PEM file of roots of the server's certificate, with --tls", &ca_.value)
+  ca_.option = AddText(app, "--ca", "FILE", "PEM file of roots of the server's certificate; turns TLS on", &ca_.value)
                    ->envname("LENET_CA");
-  certificate_.option = AddText(app, "--cert", "FILE", "PEM file of your certificate, with --tls", &certificate_.value)
-                            ->envname("LENET_CERT");
+  certificate_.option =
+      AddText(app, "--cert", "FILE", "PEM file of your certificate; turns TLS on", &certificate_.value)
+          ->envname("LENET_CERT");
   token_.option =
       AddText(app, "--token-file", "FILE", "File with the token by which the server knows you", &token_.value)
           ->envname("LENET_TOKEN_FILE");
@@ -102,7 +127,7 @@ std::string ServerFlags::Apply(ClientOptions* options) const {
 std::string ServerFlags::Lenetctl() const {
   std::string text = "lenetctl";
   for (const Flag* flag : {&server_, &ca_, &certificate_, &key_, &token_}) {
-    if (flag->option->count() > 0) absl::StrAppend(&text, " ", flag->option->get_name(), " ", flag->value);
+    if (flag->option->count() > 0) absl::StrAppend(&text, " ", flag->option->get_name(), " ", Quoted(flag->value));
   }
   return tls_ ? absl::StrCat(text, " --tls") : text;
 }

@@ -1,5 +1,6 @@
 #include "server/rpc/listener.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -214,6 +215,15 @@ std::string ToText(const ListenAddress& address, int port) {
 }
 
 }  // namespace
+
+bool IsLocal(const ListenAddress& address) {
+  if (!address.unix_path.empty() || address.host == "localhost") return true;
+  // Not by the text's beginning: 127.example.org may be anyone's.
+  in_addr ipv4 = {};
+  if (::inet_pton(AF_INET, address.host.c_str(), &ipv4) == 1) return ntohl(ipv4.s_addr) >> 24 == 127;
+  in6_addr ipv6 = {};
+  return ::inet_pton(AF_INET6, address.host.c_str(), &ipv6) == 1 && IN6_IS_ADDR_LOOPBACK(&ipv6);
+}
 
 absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view text) {
   absl::string_view rest = text;

@@ -26,6 +26,9 @@ struct ListenAddress {
   std::string unix_path;  // not empty: a unix socket, and the others mean nothing
 };
 
+// Whether this machine alone reaches it: a unix socket, "localhost", 127.0.0.0/8 or ::1.
+bool IsLocal(const ListenAddress& address);
+
 // INVALID_ARGUMENT, with the reason, if it has neither form.
 absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view text);
 

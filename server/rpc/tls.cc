@@ -4,7 +4,7 @@
 #include <openssl/pem.h>
 #include <openssl/x509.h>
 
-#include <cstring>
+#include <algorithm>
 #include <ctime>
 #include <vector>
 
@@ -54,25 +54,37 @@ std::string ToText(const ASN1_TIME* time) {
   return absl::FormatTime("%Y-%m-%d %H:%M UTC", absl::FromTM(fields, absl::UTCTimeZone()), absl::UTCTimeZone());
 }
 
-// All certificates of a PEM file, of which the first must be valid now.
-absl::StatusOr<std::vector<Certificate>> ReadCertificates(absl::string_view flag, const std::string& path) {
+// In the place of a question on the terminal.
+int NoPassphrase(char* /*buffer*/, int /*size*/, int /*writing*/, void* /*data*/) { return -1; }
+
+// Empty if the certificate is valid now.
+std::string WhyNotNow(const X509* certificate) {
+  if (X509_cmp_current_time(X509_get0_notAfter(certificate)) < 0) {
+    return absl::StrCat("has been out of date since ", ToText(X509_get0_notAfter(certificate)));
+  }
+  if (X509_cmp_current_time(X509_get0_notBefore(certificate)) > 0) {
+    return absl::StrCat("is not valid before ", ToText(X509_get0_notBefore(certificate)));
+  }
+  return std::string();
+}
+
+// All certificates of a PEM file, of which the first must be valid now, or with `any` one of them.
+absl::StatusOr<std::vector<Certificate>> ReadCertificates(absl::string_view flag, const std::string& path, bool any) {
   LENET_ASSIGN_OR_RETURN(const std::string content, Read(flag, path));
   const Bio bio = BytesOf(content);
   std::vector<Certificate> certificates;
-  while (X509* const next = PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr)) certificates.emplace_back(next);
+  while (X509* const next = PEM_read_bio_X509(bio.get(), nullptr, NoPassphrase, nullptr))
+    certificates.emplace_back(next);
   const unsigned long last = ERR_peek_last_error();  // NOLINT(runtime/int): OpenSSL's type
   if (certificates.empty()) return Wrong(flag, path, "has no certificate in PEM form");
   if (ERR_GET_REASON(last) != PEM_R_NO_START_LINE) {
     return Wrong(flag, path, absl::StrCat("is damaged behind certificate ", certificates.size()));
   }
   ERR_clear_error();
-  const X509* const first = certificates.front().get();
-  if (X509_cmp_current_time(X509_get0_notAfter(first)) < 0) {
-    return Wrong(flag, path, absl::StrCat("has been out of date since ", ToText(X509_get0_notAfter(first))));
-  }
-  if (X509_cmp_current_time(X509_get0_notBefore(first)) > 0) {
-    return Wrong(flag, path, absl::StrCat("is not valid before ", ToText(X509_get0_notBefore(first))));
-  }
+  const std::string why_not = WhyNotNow(certificates.front().get());
+  const bool valid = std::any_of(certificates.begin(), any ? certificates.end() : certificates.begin() + 1,
+                                 [](const Certificate& certificate) { return WhyNotNow(certificate.get()).empty(); });
+  if (!valid) return Wrong(flag, path, why_not);
   return certificates;
 }
 
@@ -83,17 +95,15 @@ absl::Status CheckTlsFiles(const TlsFiles& files) {
   if (files.certificate.empty()) return absl::InvalidArgumentError("--tls-cert is needed for TLS");
   if (files.key.empty()) return absl::InvalidArgumentError("--tls-key is needed for TLS");
   LENET_ASSIGN_OR_RETURN(const std::vector<Certificate> certificates,
-                         ReadCertificates("--tls-cert", files.certificate));
+                         ReadCertificates("--tls-cert", files.certificate, /*any=*/false));
   LENET_ASSIGN_OR_RETURN(const std::string key_content, Read("--tls-key", files.key));
-  // In the place of a question on the terminal.
-  const auto no_passphrase = [](char*, int, int, void*) { return -1; };
-  const Key key(PEM_read_bio_PrivateKey(BytesOf(key_content).get(), nullptr, no_passphrase, nullptr));
+  const Key key(PEM_read_bio_PrivateKey(BytesOf(key_content).get(), nullptr, NoPassphrase, nullptr));
   if (key == nullptr) return Wrong("--tls-key", files.key, "has no private key in PEM form without a passphrase");
   if (X509_check_private_key(certificates.front().get(), key.get()) != 1) {
     return Wrong("--tls-key", files.key, absl::StrCat("is not the key of '", files.certificate, "'"));
   }
-  if (!files.client_ca.empty()) LENET_RETURN_IF_ERROR(ReadCertificates("--tls-client-ca", files.client_ca).status());
-  return absl::OkStatus();
+  if (files.client_ca.empty()) return absl::OkStatus();
+  return ReadCertificates("--tls-client-ca", files.client_ca, /*any=*/true).status();
 }
 
 std::shared_ptr<grpc::ServerCredentials> TlsCredentials(const TlsFiles& files) {

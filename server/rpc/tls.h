@@ -22,8 +22,8 @@ struct TlsFiles {
   bool any() const { return !certificate.empty() || !key.empty() || !client_ca.empty(); }
 };
 
-// INVALID_ARGUMENT, with the flag and the file, if one is missing, does not hold what it should, or is out of date, or
-// if the key is not the certificate's.
+// INVALID_ARGUMENT, with the flag and the file, if one is missing, does not hold what it should, or is out of date (of
+// several roots: if all are), or if the key is not the certificate's.
 absl::Status CheckTlsFiles(const TlsFiles& files);
 
 // TLS 1.2 and later. Of files that are right. They are read again as long as the credentials live: new connections get

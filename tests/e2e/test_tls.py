@@ -70,14 +70,23 @@ class TlsTest(TestCase):
         self.certify("ours", "elsewhere", "DNS:elsewhere.example")
         self.install("elsewhere")
         self.serve()
-        self.assertEqual(self.info(*self.ca("ours")).code, UNREACHABLE)
+        self.assert_unreachable(self.info(*self.ca("ours")), "is for other names")
 
     def test_clients_need_a_certificate_where_the_server_asks_for_one(self):
         self.serve("--tls-client-ca", self.folder / "ours.pem")
         self.assertEqual(self.info(*self.ca("ours"), *self.client("ours")).code, SUCCESS)
+        mixed = (*self.client("ours")[:2], *self.client("theirs")[2:])
+        self.assert_unreachable(self.info(*self.ca("ours"), *mixed), "the key is not the certificate's")
         hint = "It may ask for a certificate that it knows: --cert and --key."
         self.assert_unreachable(self.info(*self.ca("ours")), hint)
         self.assert_unreachable(self.info(*self.ca("ours"), *self.client("theirs")), hint)
+
+    def test_an_old_root_among_others_does_no_harm(self):
+        self.openssl("x509", "-req", "-in", "request", "-CA", "ours.pem", "-CAkey", "ours.key", "-days", 0, "-out", "old.pem")
+        bundle = self.folder / "bundle.pem"
+        bundle.write_text((self.folder / "old.pem").read_text() + (self.folder / "ours.pem").read_text())
+        self.serve("--tls-client-ca", bundle)
+        self.assertEqual(self.info(*self.ca("ours"), *self.client("ours")).code, SUCCESS)
 
     def test_certificates_may_have_roles(self):
         rules = self.folder / "rules"
@@ -96,12 +105,15 @@ class TlsTest(TestCase):
         for version, allowed in (("-tls1_1", False), ("-tls1_2", True), ("-tls1_3", True)):
             with self.subTest(version=version):
                 # With all ciphers on, so that it is the version that fails.
-                result = subprocess.run(
-                    ["openssl", "s_client", "-connect", self.daemon.address, version, "-cipher", "ALL:@SECLEVEL=0", "-alpn",
-                     "h2", "-CAfile", self.folder / "ours.pem"], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                    errors="replace", timeout=PATIENCE)
-                self.assertEqual("Verify return code: 0 (ok)" in result.stdout and "Cipher is (NONE)" not in result.stdout,
-                                 allowed, result.stdout + result.stderr)
+                done = subprocess.run(["openssl", "s_client", "-connect", self.daemon.address, version, "-cipher",
+                                       "ALL:@SECLEVEL=0", "-alpn", "h2", "-CAfile", self.folder / "ours.pem"],
+                                      stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+                                      timeout=PATIENCE)
+                if allowed:
+                    self.assertIn("Verify return code: 0 (ok)", done.stdout)
+                    self.assertNotIn("Cipher is (NONE)", done.stdout)
+                else:
+                    self.assertIn("alert protocol version", done.stderr)
 
     def test_new_certificates_are_taken_while_it_runs_and_jobs_go_on(self):
         self.serve()
@@ -137,7 +149,8 @@ class TlsTest(TestCase):
                     self.assertIn(reason, err)
         self.start_daemon()
         for arguments, reason in ((("--ca", "/nosuch"), "--ca: '/nosuch': No such file"), (("--ca", key), "no CERTIFICATE"),
-                                  (("--cert", cert), "--cert and --key go together")):
+                                  (("--cert", cert), "--cert and --key go together"),
+                                  (("--ca", self.folder), f"--ca: '{self.folder}': Is a directory")):
             with self.subTest(arguments=arguments):
                 result = self.info(*arguments)
                 self.assertEqual(result.code, USAGE)
@@ -149,7 +162,7 @@ class TlsTest(TestCase):
         return result.returncode, result.stderr
 
     def test_without_tls_it_serves_no_other_machine_unless_that_is_asked_for(self):
-        for listen in ("0.0.0.0:0", "[::]:0"):
+        for listen in ("0.0.0.0:0", "[::]:0", "127.example.invalid:0"):
             code, err = self.fail_to_start(listen)
             self.assertEqual(code, LENETD_USAGE)
             self.assertIn(f"--listen {listen}", err)
