@@ -11,11 +11,11 @@ batches=${2:-8,64,512,4096}
 ranks=${3:-1}
 peers=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/peers
 
-ours() {
+time_ours() {
   "$bench_step" --backend cuda --ranks "$ranks" --batch "$batches" --steps 2048 --chunk 32
 }
-auto=$(ours)
-layered=$(LENET_CUDA_TUNING=engine=layered ours)
+ours=$(time_ours)
+layered=$(LENET_CUDA_TUNING=engine=layered time_ours)
 torch=$(python3 "$peers/pytorch_step.py" --device cuda --ranks "$ranks" --batch "$batches") || torch=
 jax=
 [ "$ranks" -gt 1 ] || jax=$(python3 "$peers/jax_step.py" --batch "$batches") || jax=
@@ -30,11 +30,11 @@ for text in "$torch" "$jax"; do [ -z "$text" ] || head -n 1 <<<"$text"; done
 echo "ranks: $ranks; microseconds a training step; ratio: the best of the others over auto"
 printf '%6s %9s %9s %14s %14s %9s %7s\n' batch auto layered "PyTorch eager" "PyTorch graph" "JAX scan" ratio
 for batch in ${batches//,/ }; do
-  fused=$(column "$auto" "$ranks" "$batch")
+  auto=$(column "$ours" "$ranks" "$batch")
   eager=$(column "$torch" eager "$batch")
   graph=$(column "$torch" graph "$batch")
   scan=$(column "$jax" scan "$batch")
   best=$(printf '%s\n' "$eager" "$graph" "$scan" | { grep . || true; } | sort -g | head -n 1)
-  printf '%6s %9s %9s %14s %14s %9s %7s\n' "$batch" "$fused" "$(column "$layered" "$ranks" "$batch")" "$eager" "$graph" "$scan" \
-    "$([ -z "$best" ] || awk -v best="$best" -v auto="$fused" 'BEGIN {printf "%.1f", best / auto}')"
+  printf '%6s %9s %9s %14s %14s %9s %7s\n' "$batch" "$auto" "$(column "$layered" "$ranks" "$batch")" \
+    "$eager" "$graph" "$scan" "$([ -z "$best" ] || awk -v best="$best" -v auto="$auto" 'BEGIN {printf "%.1f", best / auto}')"
 done
