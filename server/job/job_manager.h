@@ -125,6 +125,12 @@ class JobManager {
 
   ServerLoad Load() const ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Returns when no call holds what jobs are accepted, queued and started under. There is no thread to ask: whoever
+  // changes the queue starts what can start.
+  void AwaitScheduler() ABSL_LOCKS_EXCLUDED(admit_mutex_, mutex_);
+  // Whether the thread that writes metrics moves, see MetricsFlusher.
+  bool MetricsRespond(std::chrono::steady_clock::time_point deadline) { return flusher_.Responds(deadline); }
+
   // No job is accepted or started any more; those that run are asked to save their state and to wait in the queue, with
   // the others, for the next server.
   void BeginDrain() ABSL_LOCKS_EXCLUDED(admit_mutex_, mutex_);

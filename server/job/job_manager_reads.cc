@@ -54,6 +54,11 @@ ServerLoad JobManager::Load() const {
           .draining = phase_ == Phase::kDraining};
 }
 
+void JobManager::AwaitScheduler() {
+  MutexLock admit(&admit_mutex_);
+  MutexLock lock(&mutex_);
+}
+
 JobManager::LivePtr JobManager::FindLive(absl::string_view id) const {
   MutexLock lock(&mutex_);
   const auto it = live_.find(id);

@@ -42,11 +42,18 @@ void MetricsFlusher::Wake() {
   changed_.Signal();
 }
 
+bool MetricsFlusher::Responds(std::chrono::steady_clock::time_point deadline) {
+  const uint64_t before = heartbeat_.beats();
+  Wake();
+  return heartbeat_.AwaitMore(before, deadline);
+}
+
 std::vector<std::shared_ptr<MetricsLog>> MetricsFlusher::AwaitDue() {
   using Clock = MetricsLog::Clock;
   std::vector<std::shared_ptr<MetricsLog>> due;
   MutexLock lock(&mutex_);
   while (!stop_) {
+    heartbeat_.Beat();
     const Clock::time_point now = Clock::now();
     Clock::time_point next = Clock::time_point::max();
     for (const std::shared_ptr<MetricsLog>& log : logs_) {

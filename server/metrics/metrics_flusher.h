@@ -2,11 +2,13 @@
 #ifndef LENET_SERVER_METRICS_METRICS_FLUSHER_H_
 #define LENET_SERVER_METRICS_METRICS_FLUSHER_H_
 
+#include <chrono>
 #include <memory>
 #include <thread>
 #include <vector>
 
 #include "server/metrics/metrics_log.h"
+#include "trainer/base/heartbeat.h"
 #include "trainer/base/mutex.h"
 
 namespace lenet {
@@ -25,6 +27,9 @@ class MetricsFlusher {
   // A log has become due earlier.
   void Wake() ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Waits until its thread has looked at the logs once more; false if the deadline passes first.
+  bool Responds(std::chrono::steady_clock::time_point deadline) ABSL_LOCKS_EXCLUDED(mutex_);
+
  private:
   // Waits for logs that are due; none: the end.
   std::vector<std::shared_ptr<MetricsLog>> AwaitDue() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -32,6 +37,7 @@ class MetricsFlusher {
 
   Mutex mutex_;
   CondVar changed_;
+  Heartbeat heartbeat_;
   std::vector<std::shared_ptr<MetricsLog>> logs_ ABSL_GUARDED_BY(mutex_);
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;

@@ -31,6 +31,22 @@ bool Executor::Run(std::function<void()> task) {
   return true;
 }
 
+bool Executor::Responds(std::chrono::steady_clock::time_point deadline) {
+  const uint64_t before = heartbeat_.beats();
+  {
+    MutexLock lock(&mutex_);
+    if (!asked_) {
+      tasks_.push_back([this] {
+        MutexLock task_lock(&mutex_);
+        asked_ = false;
+      });
+      asked_ = true;
+    }
+  }
+  changed_.Signal();
+  return heartbeat_.AwaitMore(before, deadline);
+}
+
 void Executor::Work() {
   pthread_setname_np(pthread_self(), "executor");
   for (;;) {
@@ -46,6 +62,7 @@ void Executor::Work() {
       task();
       return absl::OkStatus();
     });
+    heartbeat_.Beat();
   }
 }
 

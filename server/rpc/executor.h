@@ -2,11 +2,13 @@
 #ifndef LENET_SERVER_RPC_EXECUTOR_H_
 #define LENET_SERVER_RPC_EXECUTOR_H_
 
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <thread>
 #include <vector>
 
+#include "trainer/base/heartbeat.h"
 #include "trainer/base/mutex.h"
 
 namespace lenet {
@@ -24,13 +26,19 @@ class Executor {
   // if too many wait already.
   bool Run(std::function<void()> task) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Waits until one more task has ended, for which it adds one of its own; false if the deadline passes first. So long
+  // tasks, or many, are no standstill as long as any ends.
+  bool Responds(std::chrono::steady_clock::time_point deadline) ABSL_LOCKS_EXCLUDED(mutex_);
+
  private:
   void Work() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const size_t max_waiting_;
   Mutex mutex_;
   CondVar changed_;
+  Heartbeat heartbeat_;
   std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
+  bool asked_ ABSL_GUARDED_BY(mutex_) = false;  // the task of a Responds() waits
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };

@@ -239,8 +239,8 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Bind(const ListenAddress& ad
   std::unique_ptr<Listener> listener(new Listener(options));
   LENET_RETURN_IF_ERROR(address.unix_path.empty() ? listener->BindHost(address)
                                                   : listener->BindUnix(address.unix_path));
-  listener->stop_.reset(Descriptor{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)});
-  if (!listener->stop_) return CannotListen(listener->address_, Reason(errno));
+  listener->wake_.reset(Descriptor{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)});
+  if (!listener->wake_) return CannotListen(listener->address_, Reason(errno));
   return listener;
 }
 
@@ -298,9 +298,16 @@ void Listener::Start(Handler handler) {
   });
 }
 
+bool Listener::Responds(Clock::time_point deadline) {
+  const uint64_t before = heartbeat_.beats();
+  ::eventfd_write(wake_.get().number, 1);
+  return heartbeat_.AwaitMore(before, deadline);
+}
+
 void Listener::Stop() {
   if (thread_.joinable()) {
-    ::eventfd_write(stop_.get().number, 1);
+    stop_ = true;
+    ::eventfd_write(wake_.get().number, 1);
     thread_.join();
   }
   // While the socket is open its file's number is no other's, and whoever looks at the file finds a listener.
@@ -314,19 +321,21 @@ void Listener::Stop() {
 }
 
 void Listener::Run(const Handler& handler) {
-  pollfd stop = {.fd = stop_.get().number, .events = POLLIN, .revents = 0};
-  std::vector<pollfd> waited = {stop};
+  pollfd wake = {.fd = wake_.get().number, .events = POLLIN, .revents = 0};
+  std::vector<pollfd> waited = {wake};
   for (const UniqueDescriptor& socket : sockets_) {
     waited.push_back({.fd = socket.get().number, .events = POLLIN, .revents = 0});
   }
-  for (;;) {
+  while (!stop_) {
+    heartbeat_.Beat();
     if (::poll(waited.data(), waited.size(), -1) < 0) continue;  // EINTR
-    if (waited[0].revents != 0) return;
+    eventfd_t ignored;
+    if (waited[0].revents != 0) ::eventfd_read(wake_.get().number, &ignored);
     bool pause = false;
     for (size_t i = 1; i < waited.size(); ++i) {
       if (waited[i].revents != 0 && !Accept(waited[i].fd, handler)) pause = true;
     }
-    if (pause) ::poll(&stop, 1, static_cast<int>(kRetryAfter.count()));
+    if (pause) ::poll(&wake, 1, static_cast<int>(kRetryAfter.count()));
   }
 }
 

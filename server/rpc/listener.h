@@ -3,6 +3,7 @@
 #ifndef LENET_SERVER_RPC_LISTENER_H_
 #define LENET_SERVER_RPC_LISTENER_H_
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -16,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "trainer/base/descriptor.h"
+#include "trainer/base/heartbeat.h"
 
 namespace lenet {
 
@@ -61,6 +63,9 @@ class Listener {
   // only they are left, new connections are closed at once.
   void Start(Handler handler);
 
+  // After Start: waits until the accept thread has looked at the sockets once more; false if the deadline passes first.
+  bool Responds(std::chrono::steady_clock::time_point deadline);
+
   // Takes no more connections and frees the address; removes the unix socket's file if it is still the one made here.
   // No handler runs when it returns. Not from a handler.
   void Stop();
@@ -88,7 +93,9 @@ class Listener {
   std::vector<UniqueDescriptor> sockets_;
   std::string unix_path_;  // of the file to remove
   FileId unix_file_;
-  UniqueDescriptor stop_;  // an eventfd
+  UniqueDescriptor wake_;  // an eventfd
+  std::atomic<bool> stop_{false};
+  Heartbeat heartbeat_;
   std::thread thread_;
   std::optional<std::chrono::steady_clock::time_point> warned_at_;  // the thread's
 };

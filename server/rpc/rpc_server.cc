@@ -1,12 +1,16 @@
 #include "server/rpc/rpc_server.h"
 
+#include <sys/socket.h>
+
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "grpc/support/log.h"
+#include "grpcpp/create_channel_posix.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/impl/server_builder_option.h"
@@ -49,6 +53,14 @@ void LogGrpc(gpr_log_func_args* args) {
   Log(level, absl::StrCat("grpc: ", args->message));
 }
 
+// Gives the connection to gRPC, which owns it from then on.
+void HandOver(grpc::experimental::ExternalConnectionAcceptor* acceptor, int listener, int connection) {
+  grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
+  parameters.listener_fd = listener;
+  parameters.fd = connection;
+  acceptor->HandleNewConnection(&parameters);
+}
+
 int Milliseconds(milliseconds duration) { return static_cast<int>(duration.count()); }
 
 }  // namespace
@@ -79,6 +91,9 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptio
   server->acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
       Experimental::ExternalConnectionType::FROM_FD,
       options.tls.any() ? TlsCredentials(options.tls) : grpc::InsecureServerCredentials());
+  // Nobody else can reach it, so it needs no TLS.
+  server->own_acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
+      Experimental::ExternalConnectionType::FROM_FD, grpc::InsecureServerCredentials());
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(kKeepalive));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(kKeepaliveTimeout));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -91,12 +106,8 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptio
   server->server_ = builder.BuildAndStart();
   if (server->server_ == nullptr) return absl::InternalError("gRPC did not start; the log has its reason");
   server->SetServing(false);
-  server->listener_->Start([acceptor = server->acceptor_.get()](int listener, int connection) {
-    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
-    parameters.listener_fd = listener;
-    parameters.fd = connection;
-    acceptor->HandleNewConnection(&parameters);
-  });
+  server->listener_->Start(
+      [acceptor = server->acceptor_.get()](int listener, int connection) { HandOver(acceptor, listener, connection); });
   return server;
 }
 
@@ -109,6 +120,28 @@ void RpcServer::SetServing(bool serving) {
   grpc::HealthCheckServiceInterface* const health = server_->GetHealthCheckService();
   health->SetServingStatus(serving);
   health->SetServingStatus(v1::TrainingService::service_full_name(), serving);
+}
+
+bool RpcServer::CallsRespond(std::chrono::steady_clock::time_point deadline) {
+  int ends[2];
+  // Without descriptors nothing can be told of gRPC.
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) return true;
+  HandOver(own_acceptor_.get(), -1, ends[0]);
+  grpc::GenericStub stub(grpc::CreateInsecureChannelFromFd("self", ends[1]));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + (deadline - std::chrono::steady_clock::now()));
+  grpc::CompletionQueue queue;
+  // An empty message, unlike a buffer of none, asks for the server as a whole.
+  const grpc::Slice empty;
+  const std::unique_ptr<grpc::GenericClientAsyncResponseReader> call =
+      stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", grpc::ByteBuffer(&empty, 1), &queue);
+  call->StartCall();
+  grpc::ByteBuffer response;
+  grpc::Status status;
+  call->Finish(&response, &status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  return queue.Next(&tag, &ok) && status.ok();
 }
 
 void RpcServer::Shutdown(std::chrono::steady_clock::time_point deadline) {

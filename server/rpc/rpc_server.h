@@ -55,6 +55,14 @@ class RpcServer {
   // What health answers, for the server as a whole and for lenet.v1.TrainingService.
   void SetServing(bool serving);
 
+  // Whether its threads make progress: each of these waits for a proof, and is false if there is none by the deadline.
+  // Not after Shutdown.
+  bool AcceptResponds(std::chrono::steady_clock::time_point deadline) { return listener_->Responds(deadline); }
+  bool ExecutorResponds(std::chrono::steady_clock::time_point deadline) { return executor_.Responds(deadline); }
+  bool StreamsRespond(std::chrono::steady_clock::time_point deadline) { return hub_.Responds(deadline); }
+  // gRPC's own threads answer a health check, on a connection that takes no address.
+  bool CallsRespond(std::chrono::steady_clock::time_point deadline);
+
   // The manager is idle. Lets every stream write what is left and end, until `deadline`, then cancels the calls that
   // remain and returns when all are done.
   void Shutdown(std::chrono::steady_clock::time_point deadline);
@@ -70,7 +78,8 @@ class RpcServer {
   JobManager* const manager_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
-  std::unique_ptr<Listener> listener_;  // its thread uses the acceptor
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> own_acceptor_;  // of this process's connections
+  std::unique_ptr<Listener> listener_;                                            // its thread uses the acceptor
   bool shut_down_ = false;
 };
 

@@ -71,6 +71,14 @@ void StreamHub::Wake() {
   changed_.Signal();
 }
 
+bool StreamHub::Responds(std::chrono::steady_clock::time_point deadline) {
+  const uint64_t before = heartbeat_.beats();
+  // Not between the thread's beat and its wait.
+  { MutexLock lock(&mutex_); }
+  changed_.Signal();
+  return heartbeat_.AwaitMore(before, deadline);
+}
+
 void StreamHub::Run() {
   pthread_setname_np(pthread_self(), "streams");
   auto next = std::chrono::steady_clock::now() + interval_;
@@ -80,6 +88,7 @@ void StreamHub::Run() {
     HubStream::Occasion occasion;
     {
       MutexLock lock(&mutex_);
+      heartbeat_.Beat();
       bool all = false;
       while (!stop_ && added_.empty() && !woken_ && !all) {
         if (streams_.empty()) {
@@ -88,6 +97,7 @@ void StreamHub::Run() {
         } else {
           all = !changed_.WaitUntil(&mutex_, next);
         }
+        heartbeat_.Beat();
       }
       if (stop_) return;
       due.swap(added_);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "trainer/base/heartbeat.h"
 #include "trainer/base/mutex.h"
 
 namespace lenet {
@@ -59,6 +60,9 @@ class StreamHub {
   // Waits until there is no stream; false if the deadline passes first.
   bool WaitEmpty(std::chrono::steady_clock::time_point deadline) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Waits until its thread has begun one more round; false if the deadline passes first.
+  bool Responds(std::chrono::steady_clock::time_point deadline) ABSL_LOCKS_EXCLUDED(mutex_);
+
  private:
   using Streams = std::vector<std::shared_ptr<HubStream>>;
 
@@ -69,6 +73,7 @@ class StreamHub {
   Mutex mutex_;
   CondVar changed_;
   CondVar empty_;
+  Heartbeat heartbeat_;
   Streams streams_ ABSL_GUARDED_BY(mutex_);
   Streams added_ ABSL_GUARDED_BY(mutex_);  // of streams_: not ticked yet
   bool woken_ ABSL_GUARDED_BY(mutex_) = false;

@@ -36,8 +36,8 @@ class SqliteStore : public JobStore {
  public:
   // Opens `folder`/lenetd.db, or makes it in a folder that is there. Only one process may have it open: UNAVAILABLE if
   // another has. FAILED_PRECONDITION: a database of a newer version, or another program's; DATA_LOSS: it is damaged, or
-  // missing where jobs were. Errors change nothing that is in the folder. What is too old by the system's clock is forgotten at
-  // once. An empty `boot_id` is another one each time.
+  // missing where jobs were. Errors change nothing that is in the folder. What is too old by the system's clock is
+  // forgotten at once. An empty `boot_id` is another one each time.
   //
   // A job that cannot be read is DATA_LOSS. If it has ended, lists go on without it, and it can be deleted.
   static absl::StatusOr<std::unique_ptr<SqliteStore>> Open(const std::filesystem::path& folder,
@@ -66,6 +66,9 @@ class SqliteStore : public JobStore {
       ABSL_LOCKS_EXCLUDED(write_mutex_);
   absl::StatusOr<RecordPage> ReadRecords(absl::string_view id, uint64_t from_sequence, int64_t max_bytes) const override
       ABSL_LOCKS_EXCLUDED(log_mutex_);
+
+  // Reads a row on each connection, and returns when all have given one, or an error.
+  void AwaitAnswers() ABSL_LOCKS_EXCLUDED(write_mutex_, read_mutex_, log_mutex_);
 
  private:
   // What the file has of a job, beside its attempts and records.

@@ -1,5 +1,6 @@
 // The calls that change nothing.
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -62,6 +63,20 @@ absl::StatusOr<SqliteStore::Row> SqliteStore::Look(absl::string_view id) const {
   LENET_ASSIGN_OR_RETURN(std::optional<Row> row, ReadOne(reader_.database, id, &reader_.job));
   if (!row) return UnknownJob(id);
   return *std::move(row);
+}
+
+void SqliteStore::AwaitAnswers() {
+  const std::string one_row = "SELECT closed FROM last_opening";
+  {
+    MutexLock lock(&write_mutex_);
+    (void)writer_.database.Integer(one_row);
+  }
+  {
+    MutexLock lock(&read_mutex_);
+    (void)reader_.database.Integer(one_row);
+  }
+  MutexLock lock(&log_mutex_);
+  (void)log_reader_.database.Integer(one_row);
 }
 
 absl::StatusOr<v1::Job> SqliteStore::GetJob(absl::string_view id) const {

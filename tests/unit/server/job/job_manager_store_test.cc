@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -230,6 +231,36 @@ TEST_F(EndingWhileReadTest, GetJob) { ExpectProgress(server_.manager().GetJob(id
 TEST_F(EndingWhileReadTest, ListJobs) { ExpectProgress(server_.manager().ListJobs({})->jobs.at(0)); }
 
 TEST_F(EndingWhileReadTest, ListChanges) { ExpectProgress(server_.manager().ListChanges(0, 10, 1 << 20)->jobs.at(0)); }
+
+TEST_F(RefusingStoreTest, TheSchedulerIsAwaitedWhileAJobIsPaused) {
+  const std::string id = Start();
+  server_.AwaitState(id, v1::RUNNING);
+  const std::string waiting = Start();
+  server_.manager().AwaitScheduler();
+  EXPECT_TRUE(server_.manager().MetricsRespond(std::chrono::steady_clock::now() + kPatience));
+  // The store is slow in a change that is made under the lock of the queue.
+  Gate gate;
+  std::atomic<bool> changing{false};
+  server_.store().JudgeChanges([&](const StateUpdate& update) {
+    if (update.to == v1::PAUSED) {
+      changing = true;
+      gate.Wait();
+    }
+    return absl::OkStatus();
+  });
+  std::thread pausing([&] { server_.manager().Pause(waiting, [](const absl::StatusOr<v1::Job>&) {}); });
+  ASSERT_TRUE(Eventually([&] { return changing.load(); }));
+  std::atomic<bool> answered{false};
+  std::thread asking([&] {
+    server_.manager().AwaitScheduler();
+    answered = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_FALSE(answered);
+  gate.Open();
+  pausing.join();
+  asking.join();
+}
 
 }  // namespace
 }  // namespace lenet

@@ -153,5 +153,32 @@ TEST_F(MetricsFlusherTest, TriesAgainWhatTheStoreRefused) {
   EXPECT_TRUE(Gets(*log, 1));
 }
 
+class SlowStore : public FailingStore {
+ public:
+  absl::StatusOr<uint64_t> AppendRecords(absl::string_view id, std::span<v1::MetricRecord> records) override {
+    begun = true;
+    while (slow) std::this_thread::sleep_for(milliseconds(1));
+    return FailingStore::AppendRecords(id, records);
+  }
+  std::atomic<bool> slow{true};
+  std::atomic<bool> begun{false};
+};
+
+TEST_F(MetricsFlusherTest, RespondsUnlessTheStoreHoldsItUp) {
+  SlowStore store;
+  MetricsFlusher flusher;
+  EXPECT_TRUE(flusher.Responds(Clock::now() + std::chrono::minutes(1)));
+  EXPECT_TRUE(store.CreateJob(NewJob("a"), {}).ok());
+  const auto log =
+      std::make_shared<MetricsLog>(&store, "a", 0, MetricsLog::Hooks{.wake = [&flusher] { flusher.Wake(); }},
+                                   MetricsLog::Options{.patience = kSoon, .reader_patience = kSoon});
+  flusher.Add(log);
+  AddLoss(log.get(), 1);
+  while (!store.begun) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_FALSE(flusher.Responds(Clock::now() + milliseconds(20)));
+  store.slow = false;
+  EXPECT_TRUE(flusher.Responds(Clock::now() + std::chrono::minutes(1)));
+}
+
 }  // namespace
 }  // namespace lenet

@@ -1,6 +1,9 @@
 // The calls that give one answer: what they answer and every status they end with.
+#include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <set>
 #include <string>
@@ -300,6 +303,30 @@ TEST_F(ColdTest, StartIsUnavailableUntilTheServerServes) {
   EXPECT_EQ(Start(ServerUnderTest::Request(5), &response).error_code(), grpc::StatusCode::UNAVAILABLE);
   server_.manager().Serve();
   EXPECT_TRUE(Start(ServerUnderTest::Request(5), &response).ok());
+}
+
+size_t OpenDescriptors() {
+  return static_cast<size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}));
+}
+
+TEST_F(CallsTest, ItsThreadsRespond) {
+  using std::chrono::steady_clock;
+  const size_t descriptors = OpenDescriptors();
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(rpc_->AcceptResponds(steady_clock::now() + kPatience));
+    ASSERT_TRUE(rpc_->ExecutorResponds(steady_clock::now() + kPatience));
+    ASSERT_TRUE(rpc_->StreamsRespond(steady_clock::now() + kPatience));
+    ASSERT_TRUE(rpc_->CallsRespond(steady_clock::now() + kPatience));
+  }
+  // The connections of its own are closed, if not at once.
+  EXPECT_TRUE(Eventually([&] { return OpenDescriptors() < descriptors + 10; }));
+  rpc_->SetServing(false);
+  EXPECT_TRUE(rpc_->CallsRespond(steady_clock::now() + kPatience));  // an answer all the same
+  rpc_->Shutdown(steady_clock::now());
+  const auto begin = steady_clock::now();
+  EXPECT_FALSE(rpc_->CallsRespond(begin + std::chrono::milliseconds(100)));
+  EXPECT_FALSE(rpc_->AcceptResponds(begin + std::chrono::milliseconds(100)));
+  EXPECT_LT(steady_clock::now() - begin, std::chrono::seconds(5));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "server/rpc/executor.h"
 
 #include <atomic>
+#include <chrono>
 #include <new>
 #include <stdexcept>
 #include <vector>
@@ -49,6 +50,33 @@ TEST(ExecutorTest, RefusesWhatIsTooMuch) {
   EXPECT_FALSE(executor.Run([&] { ++done; }));
   gate.Open();
   EXPECT_TRUE(Eventually([&] { return done == 5; }));
+}
+
+TEST(ExecutorTest, RespondsAsLongAsAnyTaskEnds) {
+  using std::chrono::milliseconds;
+  using std::chrono::steady_clock;
+  Gate first;
+  Gate second;
+  std::atomic<int> begun{0};
+  Executor executor(2, 1);
+  const auto occupy = [&](Gate* gate) {
+    EXPECT_TRUE(executor.Run([&begun, gate] {
+      ++begun;
+      gate->Wait();
+    }));
+  };
+  EXPECT_TRUE(executor.Responds(steady_clock::now() + kPatience));
+  occupy(&first);
+  ASSERT_TRUE(Eventually([&] { return begun == 1; }));
+  EXPECT_TRUE(executor.Responds(steady_clock::now() + kPatience));  // one thread is enough
+  occupy(&second);
+  ASSERT_TRUE(Eventually([&] { return begun == 2; }));
+  // Both are busy; what it asks with waits once, however often it asks.
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(executor.Responds(steady_clock::now() + milliseconds(10)));
+  first.Open();
+  EXPECT_TRUE(executor.Responds(steady_clock::now() + kPatience));
+  second.Open();
+  EXPECT_TRUE(Eventually([&] { return executor.Run([] {}); }));
 }
 
 }  // namespace

@@ -461,5 +461,24 @@ TEST_F(DescriptorLimitTest, TheEndDoesNotWaitForThem) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
 }
 
+TEST(ListenerTest, RespondsUnlessAHandlerHoldsItUp) {
+  using std::chrono::steady_clock;
+  Gate gate;
+  std::atomic<int> taken{0};
+  const std::unique_ptr<Listener> listener = Listener::Bind(*ParseListenAddress("127.0.0.1:0")).value();
+  listener->Start([&](int, int fd) {
+    ++taken;
+    gate.Wait();
+    ::close(fd);
+  });
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(listener->Responds(steady_clock::now() + kPatience));
+  const UniqueDescriptor client = Connect(listener->address());
+  ASSERT_TRUE(Eventually([&] { return taken == 1; }));
+  EXPECT_FALSE(listener->Responds(steady_clock::now() + std::chrono::milliseconds(20)));
+  gate.Open();
+  EXPECT_TRUE(listener->Responds(steady_clock::now() + kPatience));
+  listener->Stop();
+}
+
 }  // namespace
 }  // namespace lenet

@@ -162,5 +162,29 @@ TEST(StreamHubTest, DrainTellsTheStreamsAndWaitsUntilAllAreGone) {
   remover.join();
 }
 
+class StuckStream : public HubStream {
+ public:
+  bool Tick(const Occasion&) override {
+    ++ticks;
+    gate.Wait();
+    return false;
+  }
+  std::atomic<int> ticks{0};
+  Gate gate;
+};
+
+TEST(StreamHubTest, RespondsUnlessAStreamHoldsItUp) {
+  StreamHub hub(10, std::chrono::minutes(2));
+  EXPECT_TRUE(hub.Responds(steady_clock::now() + kPatience));  // without a stream
+  const auto stream = std::make_shared<StuckStream>();
+  ASSERT_TRUE(hub.Add(stream).ok());
+  ASSERT_TRUE(Eventually([&] { return stream->ticks == 1; }));
+  EXPECT_FALSE(hub.Responds(steady_clock::now() + milliseconds(20)));
+  stream->gate.Open();
+  EXPECT_TRUE(hub.Responds(steady_clock::now() + kPatience));
+  EXPECT_TRUE(hub.Responds(steady_clock::now() + kPatience));
+  EXPECT_EQ(stream->ticks, 1);  // it asks for no tick
+}
+
 }  // namespace
 }  // namespace lenet

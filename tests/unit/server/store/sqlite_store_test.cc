@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -420,6 +421,35 @@ TEST_F(SqliteStoreTest, WhatWasAcknowledgedSurvivesAKillAtAnyMoment) {
     last = log.last_sequence();
   }
   EXPECT_GT(jobs, 10);
+}
+
+TEST_F(SqliteStoreTest, AnswersUnlessAChangeHoldsItUp) {
+  const auto store = Open();
+  ASSERT_TRUE(store->CreateJob(NewJob("a"), {}).ok());
+  store->AwaitAnswers();
+  std::atomic<bool> begun{false};
+  std::atomic<bool> go_on{false};
+  std::thread change([&] {
+    const absl::StatusOr<v1::Job> job = store->UpdateJob("a", [&](v1::Job*) {
+      begun = true;
+      while (!go_on) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    });
+    EXPECT_TRUE(job.ok()) << job.status();
+  });
+  while (!begun) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::atomic<bool> answered{false};
+  std::thread asking([&] {
+    store->AwaitAnswers();
+    answered = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_FALSE(answered);
+  go_on = true;
+  change.join();
+  asking.join();
+  // A database that is damaged gives errors, which are answers.
+  Execute("DROP TABLE last_opening");
+  store->AwaitAnswers();
 }
 
 }  // namespace
