@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <string>
@@ -20,11 +21,14 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "server/job/job_manager.h"
+#include "server/progress_watch.h"
 #include "server/rpc/access.h"
 #include "server/rpc/listener.h"
 #include "server/rpc/rpc_server.h"
+#include "server/service_manager.h"
 #include "server/store/sqlite_store.h"
 #include "server/store/state_folder.h"
+#include "server/supervision.h"
 #include "trainer/backend/plugin.h"
 #include "trainer/base/file.h"
 #include "trainer/base/log.h"
@@ -41,8 +45,12 @@ constexpr std::chrono::milliseconds kPollInterval(50);
 constexpr std::chrono::seconds kAbortTimeout(15);
 // How long clients get to read what is left of their streams.
 constexpr std::chrono::seconds kStreamTimeout(5);
+// Then the database is closed.
+constexpr std::chrono::seconds kCloseTimeout(10);
 // How often jobs are looked for that ended too long ago.
 constexpr std::chrono::minutes kForgetInterval(1);
+// How long the service manager is asked to wait: several GPUs may take a minute to set up.
+constexpr std::chrono::minutes kLongestWarmUp(10);
 
 int Report(int exit_code, const absl::Status& status) {
   Log(LogLevel::kError, status.message());
@@ -141,6 +149,43 @@ void RemoveJobFolder(const std::filesystem::path& folder) {
   if (error) Log(LogLevel::kWarning, absl::StrCat("'", folder.string(), "' cannot be removed: ", error.message()));
 }
 
+// What the watchdog asks. Not the jobs, which have timeouts of their own. The store first: others wait for it.
+std::vector<ProgressWatch::Part> WatchedParts(SqliteStore* store, JobManager* manager, RpcServer* server) {
+  return {{"the store",
+           [store](Clock::time_point) {
+             store->AwaitAnswers();
+             return true;
+           }},
+          {"the scheduler",
+           [manager](Clock::time_point) {
+             manager->AwaitScheduler();
+             return true;
+           }},
+          {"the metrics thread", [manager](Clock::time_point deadline) { return manager->MetricsRespond(deadline); }},
+          {"the accept thread", [server](Clock::time_point deadline) { return server->AcceptResponds(deadline); }},
+          {"the executor", [server](Clock::time_point deadline) { return server->ExecutorResponds(deadline); }},
+          {"the streams thread", [server](Clock::time_point deadline) { return server->StreamsRespond(deadline); }},
+          {"gRPC", [server](Clock::time_point deadline) { return server->CallsRespond(deadline); }}};
+}
+
+std::string Count(int64_t number, absl::string_view what) {
+  return absl::StrCat(number, " ", what, number == 1 ? "" : "s");
+}
+
+std::string ServingStatus(const JobManager& manager, absl::string_view address) {
+  const ServerLoad load = manager.Load();
+  const int64_t failed = std::count_if(load.devices.begin(), load.devices.end(),
+                                       [](const DevicePool::Device& device) { return !device.unhealthy.empty(); });
+  std::string status = absl::StrCat("serving on ", address, "; ", load.running, " running, ", load.queued, " queued");
+  if (failed > 0) absl::StrAppend(&status, "; ", failed, " of ", Count(std::ssize(load.devices), "device"), " failed");
+  return status;
+}
+
+std::string DrainingStatus(const JobManager& manager) {
+  const int running = manager.Load().running;
+  return running > 0 ? absl::StrCat("draining ", Count(running, "job")) : "ending streams";
+}
+
 // Waits for all running jobs to save their state, and aborts them at the second signal or when the time is up. False if
 // they do not end even then.
 bool EndJobs(JobManager* manager, const ShutdownSignals& signals, std::chrono::milliseconds timeout) {
@@ -215,6 +260,10 @@ int RunServer(const ServerConfig& config, ShutdownSignals* signals) {
                                          ": whoever reaches it can start and stop jobs"));
   }
 
+  Supervision supervision(ServiceManager::FromEnvironment(), {.watchdog = WatchdogTimeoutFromEnvironment()},
+                          WatchedParts(store->get(), &manager, server->get()));
+  const std::string warming_up = absl::StrCat("warming up ", Count(std::ssize(selected->backend->devices()), "device"));
+  supervision.Enter({.status = [warming_up] { return warming_up; }, .longest = kLongestWarmUp});
   signals->SetCallback([&](int) {
     (*server)->SetServing(false);
     manager.BeginDrain();
@@ -233,9 +282,16 @@ int RunServer(const ServerConfig& config, ShutdownSignals* signals) {
     Log(LogLevel::kInfo,
         absl::StrCat("serving on ", (*server)->address(), ", ready after ",
                      absl::FormatDuration(absl::Trunc(absl::Now() - started_at, absl::Milliseconds(1)))));
+    if (port_written.ok()) {
+      supervision.Enter({.state = "READY=1", .status = [&] { return ServingStatus(manager, (*server)->address()); }});
+    }
     while (port_written.ok() && !signals->WaitForFirst(Clock::now() + kForgetInterval)) ForgetOldJobs(store->get());
   }
 
+  supervision.Enter({.state = "STOPPING=1",
+                     .status = [&manager] { return DrainingStatus(manager); },
+                     .longest = config.drain_timeout + kAbortTimeout + kStreamTimeout + kCloseTimeout,
+                     .watched = false});
   (*server)->SetServing(false);
   manager.BeginDrain();
   const bool ended = EndJobs(&manager, *signals, config.drain_timeout);
