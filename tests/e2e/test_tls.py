@@ -1,10 +1,13 @@
 """Who reaches the daemon over TCP, and what a listener on the wire sees."""
+import os
 import shutil
 import subprocess
 import time
 import unittest
+from unittest import mock
 
 from harness import PATIENCE, SUCCESS, UNREACHABLE, USAGE, TestCase, program, wait_until
+from test_systemd import NotifySocket
 
 LENETD_USAGE = 2
 
@@ -172,6 +175,17 @@ class TlsTest(TestCase):
         self.assertEqual(self.daemon.wait(), 0)
         self.start_daemon("--tls-cert", self.folder / "tls/cert.pem", "--tls-key", self.folder / "tls/key.pem",
                           listen="0.0.0.0:0")
+
+    def test_the_watchdog_needs_no_certificate(self):
+        name = str(self.folder / "notify")
+        manager = NotifySocket(name)
+        self.addCleanup(manager.close)
+        with mock.patch.dict(os.environ, NOTIFY_SOCKET=name, WATCHDOG_USEC="1000000"):
+            self.serve("--tls-client-ca", self.folder / "ours.pem")
+        manager.receive_to("READY=1")
+        lines = [line for _, message in manager.receive_for(4) for line in message]
+        self.assertGreaterEqual(lines.count("WATCHDOG=1"), 5)
+        self.assertNotIn("STATUS=gRPC stands still", lines)
 
 
 if __name__ == "__main__":
