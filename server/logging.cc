@@ -5,9 +5,11 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <deque>
 #include <system_error>
 #include <thread>
@@ -57,9 +59,27 @@ absl::string_view LevelName(LogLevel level) {
   return "error";
 }
 
-std::string Line(LogLevel level, absl::string_view message) {
-  return absl::StrCat(absl::FormatTime("%Y-%m-%dT%H:%M:%E3S%Ez", absl::Now(), absl::LocalTimeZone()), " ",
-                      LevelName(level), " [", ::gettid(), "] ", message, "\n");
+// As in syslog(3).
+int Priority(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return 7;
+    case LogLevel::kInfo:
+      return 6;
+    case LogLevel::kWarning:
+      return 4;
+    case LogLevel::kError:
+      break;
+  }
+  return 3;
+}
+
+std::string Line(LineFormat format, LogLevel level, absl::string_view message) {
+  const std::string start =
+      format == LineFormat::kJournal
+          ? absl::StrCat("<", Priority(level), ">")
+          : absl::StrCat(absl::FormatTime("%Y-%m-%dT%H:%M:%E3S%Ez", absl::Now(), absl::LocalTimeZone()), " ");
+  return absl::StrCat(start, LevelName(level), " [", ::gettid(), "] ", message, "\n");
 }
 
 // Never destroyed: destructors of static objects may still log.
@@ -71,12 +91,14 @@ std::unique_ptr<LineWriter>& StandardError() {
 }  // namespace
 
 struct LineWriter::State {
-  explicit State(int descriptor) : fd(Descriptor{::fcntl(descriptor, F_DUPFD_CLOEXEC, 0)}) {}
+  State(int descriptor, LineFormat line_format)
+      : fd(Descriptor{::fcntl(descriptor, F_DUPFD_CLOEXEC, 0)}), format(line_format) {}
 
   // The body of the thread.
   void Run() ABSL_LOCKS_EXCLUDED(mutex);
 
   const UniqueDescriptor fd;
+  const LineFormat format;
   Mutex mutex;
   CondVar changed;
   std::deque<std::string> lines ABSL_GUARDED_BY(mutex);
@@ -103,7 +125,8 @@ void LineWriter::State::Run() {
     MutexLock lock(&mutex);
     ++written;
     if (lines.empty() && dropped > 0) {
-      lines.push_back(Line(LogLevel::kWarning, absl::StrCat(dropped, " lines were not written: nothing took them")));
+      lines.push_back(
+          Line(format, LogLevel::kWarning, absl::StrCat(dropped, " lines were not written: nothing took them")));
       ++added;
       dropped = 0;
     }
@@ -112,7 +135,12 @@ void LineWriter::State::Run() {
   }
 }
 
-LineWriter::LineWriter(int fd) : state_(std::make_shared<State>(fd)) {
+bool IsJournal(int fd, absl::string_view journal_stream) {
+  struct stat info;
+  return ::fstat(fd, &info) == 0 && journal_stream == absl::StrCat(info.st_dev, ":", info.st_ino);
+}
+
+LineWriter::LineWriter(int fd, LineFormat format) : state_(std::make_shared<State>(fd, format)) {
   // Signals are for the threads that wait for them.
   sigset_t all;
   sigset_t before;
@@ -163,9 +191,12 @@ bool LineWriter::Flush(Clock::time_point deadline) {
 }
 
 void SetUpLogging(LogLevel level) {
-  StandardError() = std::make_unique<LineWriter>(STDERR_FILENO);
-  SetLogSink([level, writer = StandardError().get()](LogLevel line_level, absl::string_view message) {
-    if (line_level >= level) writer->Write(Line(line_level, message));
+  const char* const stream = std::getenv("JOURNAL_STREAM");  // NOLINT(concurrency-mt-unsafe): nothing sets variables
+  const LineFormat format =
+      stream != nullptr && IsJournal(STDERR_FILENO, stream) ? LineFormat::kJournal : LineFormat::kTime;
+  StandardError() = std::make_unique<LineWriter>(STDERR_FILENO, format);
+  SetLogSink([level, format, writer = StandardError().get()](LogLevel line_level, absl::string_view message) {
+    if (line_level >= level) writer->Write(Line(format, line_level, message));
   });
 }
 

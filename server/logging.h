@@ -6,16 +6,27 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "trainer/base/log.h"
 
 namespace lenet {
+
+// How a line of log begins, before the thread and the message.
+enum class LineFormat {
+  kTime,     // with the time and the level
+  kJournal,  // with the priority that the journal takes from it, as "<4>", and the level; the journal has its own time
+};
+
+// Whether the descriptor is the one that $JOURNAL_STREAM, whose value this is, names by device and inode: what is
+// written to it goes to systemd's journal. A descriptor that was redirected since is another.
+bool IsJournal(int fd, absl::string_view journal_stream);
 
 // Lines for a descriptor that may take none for a while, as a pipe does that nobody reads. A thread of its own writes
 // them. Safe from any thread.
 class LineWriter {
  public:
-  // Takes a duplicate of `fd`.
-  explicit LineWriter(int fd);
+  // Takes a duplicate of `fd`. The format is that of lines of its own.
+  explicit LineWriter(int fd, LineFormat format = LineFormat::kTime);
   // Does not wait: what is not written yet may be lost.
   ~LineWriter();
   LineWriter(const LineWriter&) = delete;
@@ -33,7 +44,8 @@ class LineWriter {
   const std::shared_ptr<State> state_;  // the thread's, too
 };
 
-// From now on Log() writes lines of at least `level` to standard error, with time, level and thread. Once.
+// From now on Log() writes lines of at least `level` to standard error, with time, level and thread, or in the
+// journal's format if that is what standard error is. Once.
 void SetUpLogging(LogLevel level);
 
 // Before the process ends: waits for a moment until all lines are out.

@@ -154,6 +154,31 @@ class NotifyTest(SystemdTest):
         self.assertIn('$WATCHDOG_USEC: "soon" must be a number from 1', text)
 
 
+class JournalTest(SystemdTest):
+
+    def run_with_pipe(self, stream):
+        """What a daemon writes to a pipe, with $JOURNAL_STREAM as the pipe's "device:inode" gives it."""
+        read, write = os.pipe()
+        status = os.fstat(write)
+        with mock.patch.dict(os.environ, JOURNAL_STREAM=stream.format(status.st_dev, status.st_ino)):
+            self.start_daemon(stderr=write)
+        os.close(write)
+        self.daemon.terminate()
+        self.assertEqual(self.daemon.wait(), 0)
+        with open(read, encoding="utf-8") as pipe:
+            return pipe.read().splitlines()
+
+    def test_lines_have_the_journals_priorities_and_no_time(self):
+        lines = self.run_with_pipe("{}:{}")
+        self.assertTrue(lines)
+        for line in lines:
+            self.assertRegex(line, r"\A<[3467]>(error|warning|info|debug) \[\d+\] ")
+
+    def test_another_descriptor_than_the_journals_gets_the_time(self):
+        for line in self.run_with_pipe("{}:{}0"):
+            self.assertRegex(line, r"\A\d{4}-\d\d-\d\dT\S+ (error|warning|info|debug) \[\d+\] ")
+
+
 class WatchdogTest(SystemdTest):
 
     def test_signs_of_life_come_at_half_of_the_timeout_under_load_too(self):

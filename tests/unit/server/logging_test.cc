@@ -1,6 +1,8 @@
 #include "server/logging.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -142,6 +144,49 @@ TEST(SetUpLoggingTest, LinesHaveTimeLevelAndThread) {
   SetLogSink(nullptr);
   EXPECT_THAT(text, MatchesRegex("[0-9]+-[0-9]+-[0-9]+T[0-9]+:[0-9]+:[0-9]+\\.[0-9][0-9][0-9][+-][0-9]+:[0-9]+ "
                                  "warning \\[[0-9]+\\] one\\\\ntwo\n"));
+}
+
+TEST(IsJournalTest, IsTheDescriptorWithThatDeviceAndInode) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  struct stat info;
+  ASSERT_EQ(::fstat(ends[1], &info), 0);
+  const std::string stream = std::to_string(info.st_dev) + ":" + std::to_string(info.st_ino);
+  EXPECT_TRUE(IsJournal(ends[1], stream));
+  EXPECT_FALSE(IsJournal(ends[1], ""));
+  EXPECT_FALSE(IsJournal(ends[1], stream + "0"));
+  EXPECT_FALSE(IsJournal(ends[1], "x" + stream));
+  EXPECT_FALSE(IsJournal(STDERR_FILENO, stream));
+  ::close(ends[0]);
+  ::close(ends[1]);
+  EXPECT_FALSE(IsJournal(ends[1], stream));
+}
+
+TEST_F(LineWriterTest, TheLineOfLostLinesHasTheJournalsPriority) {
+  LineWriter writer(ends_[1], LineFormat::kJournal);
+  writer.Write(std::string(5000, 'x') + "\n");
+  for (int i = 0; i < 5000; ++i) writer.Write(Numbered(i));
+  const std::string text = ReadAll(&writer);
+  EXPECT_THAT(text.substr(text.rfind('\n', text.size() - 2) + 1),
+              MatchesRegex("<4>warning \\[[0-9]+\\] [0-9]+ lines were not written: nothing took them\n"));
+}
+
+TEST(SetUpLoggingTest, LinesForTheJournalHaveItsPrioritiesAndNoTime) {
+  ::testing::internal::CaptureStderr();
+  struct stat info;
+  ASSERT_EQ(::fstat(STDERR_FILENO, &info), 0);
+  ::setenv("JOURNAL_STREAM", (std::to_string(info.st_dev) + ":" + std::to_string(info.st_ino)).c_str(), 1);
+  SetUpLogging(LogLevel::kDebug);
+  ::unsetenv("JOURNAL_STREAM");
+  Log(LogLevel::kDebug, "a");
+  Log(LogLevel::kInfo, "b");
+  Log(LogLevel::kWarning, "c");
+  Log(LogLevel::kError, "one\n<0>two");
+  FlushLog();
+  const std::string text = ::testing::internal::GetCapturedStderr();
+  SetLogSink(nullptr);
+  EXPECT_THAT(text, MatchesRegex("<7>debug \\[[0-9]+\\] a\n<6>info \\[[0-9]+\\] b\n<4>warning \\[[0-9]+\\] c\n"
+                                 "<3>error \\[[0-9]+\\] one\\\\n<0>two\n"));
 }
 
 }  // namespace
