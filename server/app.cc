@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <system_error>
@@ -30,6 +31,7 @@
 #include "server/store/state_folder.h"
 #include "server/supervision.h"
 #include "trainer/backend/plugin.h"
+#include "trainer/base/descriptor.h"
 #include "trainer/base/file.h"
 #include "trainer/base/log.h"
 #include "trainer/base/status.h"
@@ -93,12 +95,12 @@ bool IsLocal(const std::string& listen) {
 }
 
 // Whoever reaches an address can start and stop jobs.
-absl::Status CheckAccess(const ServerConfig& config) {
+absl::Status CheckAccess(const ServerConfig& config, absl::string_view listen) {
   LENET_RETURN_IF_ERROR(CheckTlsFiles(config.tls));
-  if (config.tls.any() || config.insecure || IsLocal(config.listen)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "--listen ", config.listen, ": other machines reach this address, and it would be without TLS; give ",
-      "--tls-cert and --tls-key, or --insecure to serve all who reach it"));
+  if (config.tls.any() || config.insecure || IsLocal(listen)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--listen ", listen, ": other machines reach this address, and it would be without TLS; give ",
+                   "--tls-cert and --tls-key, or --insecure to serve all who reach it"));
 }
 
 // An earlier one may be there; a device, a pipe or a link would be replaced.
@@ -206,7 +208,16 @@ bool EndJobs(JobManager* manager, const ShutdownSignals& signals, std::chrono::m
 int RunServer(const ServerConfig& config, ShutdownSignals* signals) {
   const absl::Time started_at = absl::Now();
   RouteGrpcLog();
-  if (const absl::Status allowed = CheckAccess(config); !allowed.ok()) return Report(kExitUsage, allowed);
+  const absl::StatusOr<std::optional<Descriptor>> passed = PassedSocketFromEnvironment();
+  if (!passed.ok()) return Report(kExitListen, passed.status());
+  std::string listen = config.listen;
+  if (*passed) {
+    absl::StatusOr<std::string> address = AddressOfSocket(**passed);
+    if (!address.ok()) return Report(kExitListen, Annotate(address.status(), "the socket that was passed to serve on"));
+    listen = *std::move(address);
+    Log(LogLevel::kInfo, absl::StrCat("serving on the socket that was passed, ", listen, ", instead of --listen"));
+  }
+  if (const absl::Status allowed = CheckAccess(config, listen); !allowed.ok()) return Report(kExitUsage, allowed);
   Access access;
   if (!config.access_file.empty()) {
     const absl::Status loaded = access.Load(config.access_file);
@@ -249,13 +260,14 @@ int RunServer(const ServerConfig& config, ShutdownSignals* signals) {
   const ServerIdentity identity = {
       .version = LENET_VERSION, .backend_reason = selected->reason, .started_at = started_at};
   absl::StatusOr<std::unique_ptr<RpcServer>> server =
-      RpcServer::Start({.listen = config.listen,
+      RpcServer::Start({.listen = listen,
+                        .socket = *passed,
                         .tls = config.tls,
                         .access = config.access_file.empty() ? nullptr : &access,
-                        .reflection = config.access_file.empty() && IsLocal(config.listen)},
+                        .reflection = config.access_file.empty() && IsLocal(listen)},
                        identity, &manager, selected->backend.get(), &catalog);
   if (!server.ok()) return Report(absl::IsInvalidArgument(server.status()) ? kExitUsage : kExitListen, server.status());
-  if (!IsLocal(config.listen) && config.tls.client_ca.empty() && config.access_file.empty()) {
+  if (!IsLocal(listen) && config.tls.client_ca.empty() && config.access_file.empty()) {
     Log(LogLevel::kWarning, absl::StrCat("listening on ", (*server)->address(), config.tls.any() ? "" : " without TLS",
                                          ": whoever reaches it can start and stop jobs"));
   }

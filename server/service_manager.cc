@@ -15,7 +15,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "trainer/base/descriptor.h"
 #include "trainer/base/log.h"
 #include "trainer/base/status.h"
 
@@ -25,6 +24,9 @@ namespace {
 constexpr char kSocketVariable[] = "NOTIFY_SOCKET";
 constexpr char kUsecVariable[] = "WATCHDOG_USEC";
 constexpr char kPidVariable[] = "WATCHDOG_PID";
+constexpr char kListenPidVariable[] = "LISTEN_PID";
+constexpr char kListenFdsVariable[] = "LISTEN_FDS";
+constexpr int kFirstPassed = 3;  // SD_LISTEN_FDS_START
 constexpr time_t kSendSeconds = 3;
 
 // Empty if not set.
@@ -108,6 +110,22 @@ std::optional<std::chrono::microseconds> WatchdogTimeoutFromEnvironment() {
   if (timeout.ok()) return *timeout;
   Log(LogLevel::kWarning, absl::StrCat("no signs of life for the service manager: ", timeout.status().message()));
   return std::nullopt;
+}
+
+absl::StatusOr<std::optional<Descriptor>> PassedSocket(absl::string_view pid, absl::string_view fds, pid_t self) {
+  if (pid.empty() || fds.empty()) return std::nullopt;
+  LENET_ASSIGN_OR_RETURN(const int64_t meant, ParseNumber(kListenPidVariable, pid));
+  if (meant != self) return std::nullopt;
+  LENET_ASSIGN_OR_RETURN(const int64_t sockets, ParseNumber(kListenFdsVariable, fds));
+  if (sockets > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("$", kListenFdsVariable, ": ", sockets, " sockets were passed to serve on; must be 1"));
+  }
+  return Descriptor{kFirstPassed};
+}
+
+absl::StatusOr<std::optional<Descriptor>> PassedSocketFromEnvironment() {
+  return PassedSocket(Environment(kListenPidVariable), Environment(kListenFdsVariable), ::getpid());
 }
 
 }  // namespace lenet

@@ -235,12 +235,71 @@ absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view text) {
   return address;
 }
 
+absl::StatusOr<std::string> AddressOfSocket(Descriptor socket) {
+  const auto refuse = [socket](absl::string_view reason) {
+    return absl::InvalidArgumentError(absl::StrCat("descriptor ", socket.number, ": ", reason));
+  };
+  const auto option = [socket](int name) {
+    int value = 0;
+    socklen_t size = sizeof(value);
+    return ::getsockopt(socket.number, SOL_SOCKET, name, &value, &size) == 0 ? value : -errno;
+  };
+  const int type = option(SO_TYPE);
+  if (type < 0) return refuse(Reason(-type));
+  if (type != SOCK_STREAM || option(SO_ACCEPTCONN) != 1) return refuse("is no socket that listens for connections");
+  SocketAddress address;
+  address.size = sizeof(address.storage);
+  if (::getsockname(socket.number, address.get(), &address.size) != 0) return refuse(Reason(errno));
+  switch (address.storage.ss_family) {
+    case AF_UNIX: {
+      const char* const path = reinterpret_cast<const sockaddr_un*>(&address.storage)->sun_path;
+      const size_t most = address.size - offsetof(sockaddr_un, sun_path);
+      const std::string text(path, ::strnlen(path, most));
+      if (text.empty()) return refuse("is a unix socket without a path");
+      return absl::StrCat(kUnixPrefix, text);
+    }
+    case AF_INET:
+    case AF_INET6: {
+      char host[NI_MAXHOST];
+      if (const int error = ::getnameinfo(address.get(), address.size, host, sizeof(host), nullptr, 0, NI_NUMERICHOST);
+          error != 0) {
+        return refuse(::gai_strerror(error));
+      }
+      return ToText({.host = host}, ntohs(*address.port()));
+    }
+    default:
+      return refuse(
+          absl::StrCat("is a socket of the family ", address.storage.ss_family, "; must be a unix or an IP socket"));
+  }
+}
+
+absl::Status Listener::MakeWake() {
+  wake_.reset(Descriptor{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)});
+  return wake_ ? absl::OkStatus() : CannotListen(address_, Reason(errno));
+}
+
+absl::StatusOr<std::unique_ptr<Listener>> Listener::Adopt(UniqueDescriptor socket, ListenerOptions options) {
+  std::unique_ptr<Listener> listener(new Listener(options));
+  LENET_ASSIGN_OR_RETURN(listener->address_, AddressOfSocket(socket.get()));
+  const int fd = socket.get().number;
+  int error = ::fcntl(fd, F_SETFD, FD_CLOEXEC) == 0 && ::fcntl(fd, F_SETFL, O_NONBLOCK) == 0 ? 0 : errno;
+  // As ListenTcp.
+  if (error == 0 && !absl::StartsWith(listener->address_, kUnixPrefix)) {
+    error = SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    const int timeout = static_cast<int>(options.peer_timeout.count());
+    if (error == 0) error = SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, timeout);
+  }
+  if (error != 0) return CannotListen(listener->address_, Reason(error));
+  listener->sockets_.push_back(std::move(socket));
+  LENET_RETURN_IF_ERROR(listener->MakeWake());
+  return listener;
+}
+
 absl::StatusOr<std::unique_ptr<Listener>> Listener::Bind(const ListenAddress& address, ListenerOptions options) {
   std::unique_ptr<Listener> listener(new Listener(options));
   LENET_RETURN_IF_ERROR(address.unix_path.empty() ? listener->BindHost(address)
                                                   : listener->BindUnix(address.unix_path));
-  listener->wake_.reset(Descriptor{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)});
-  if (!listener->wake_) return CannotListen(listener->address_, Reason(errno));
+  LENET_RETURN_IF_ERROR(listener->MakeWake());
   return listener;
 }
 

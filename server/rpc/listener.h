@@ -34,6 +34,10 @@ bool IsLocal(const ListenAddress& address);
 // INVALID_ARGUMENT, with the reason, if it has neither form.
 absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view text);
 
+// The address of a socket that listens already, in the form that ParseListenAddress takes. INVALID_ARGUMENT, with the
+// reason, if it is no such socket, or its address has no such form.
+absl::StatusOr<std::string> AddressOfSocket(Descriptor socket);
+
 struct ListenerOptions {
   // How long what was sent to a TCP client may stay unacknowledged (TCP_USER_TIMEOUT).
   std::chrono::milliseconds peer_timeout{10000};
@@ -49,6 +53,10 @@ class Listener {
   // that is left from a process that has ended is replaced, any other file is not. UNAVAILABLE, with the system's
   // reason, if the address cannot be had.
   static absl::StatusOr<std::unique_ptr<Listener>> Bind(const ListenAddress& address, ListenerOptions options = {});
+
+  // Takes over a socket that listens already, as a service manager passes it. Its file, if it has one, stays when the
+  // listener stops. Errors as AddressOfSocket; UNAVAILABLE, with the system's reason.
+  static absl::StatusOr<std::unique_ptr<Listener>> Adopt(UniqueDescriptor socket, ListenerOptions options = {});
 
   // Stop().
   ~Listener();
@@ -80,6 +88,7 @@ class Listener {
 
   explicit Listener(ListenerOptions options) : options_(options) {}
 
+  absl::Status MakeWake();
   absl::Status BindHost(const ListenAddress& address);
   absl::Status BindUnix(const std::string& path);
 

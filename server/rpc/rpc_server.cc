@@ -82,7 +82,10 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptio
                                                             const Backend* backend, const DatasetCatalog* catalog) {
   LENET_ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(options.listen));
   std::unique_ptr<RpcServer> server(new RpcServer(options, identity, manager, backend, catalog));
-  LENET_ASSIGN_OR_RETURN(server->listener_, Listener::Bind(address, {.peer_timeout = kKeepaliveTimeout}));
+  const ListenerOptions listener_options = {.peer_timeout = kKeepaliveTimeout};
+  LENET_ASSIGN_OR_RETURN(server->listener_, options.socket
+                                                ? Listener::Adopt(UniqueDescriptor(*options.socket), listener_options)
+                                                : Listener::Bind(address, listener_options));
 
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -15,6 +16,7 @@
 #include "server/rpc/tls.h"
 #include "server/rpc/training_service.h"
 #include "trainer/backend/backend.h"
+#include "trainer/base/descriptor.h"
 #include "trainer/data/catalog.h"
 
 namespace grpc {
@@ -27,7 +29,9 @@ class ExternalConnectionAcceptor;
 namespace lenet {
 
 struct RpcServerOptions {
-  std::string listen;              // see ListenAddress
+  std::string listen;  // see ListenAddress
+  // One that listens on that address already, and is the server's from then on; else it is bound.
+  std::optional<Descriptor> socket;
   TlsFiles tls;                    // for which CheckTlsFiles is OK
   const Access* access = nullptr;  // outlives the server; null: everyone is an admin
   bool reflection = true;          // which tells everyone what there is to call

@@ -5,11 +5,13 @@ import os
 import pathlib
 import re
 import socket
+import subprocess
+import sys
 import time
 import unittest
 from unittest import mock
 
-from harness import PATIENCE, TestCase
+from harness import PATIENCE, TestCase, program
 
 PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 17, 0x4206, 0x4207
 WAIT_ALL = 0x40000000  # __WALL: threads too
@@ -177,6 +179,69 @@ class JournalTest(SystemdTest):
     def test_another_descriptor_than_the_journals_gets_the_time(self):
         for line in self.run_with_pipe("{}:{}0"):
             self.assertRegex(line, r"\A\d{4}-\d\d-\d\dT\S+ (error|warning|info|debug) \[\d+\] ")
+
+
+# Runs lenetd with a socket that it has made, as systemd does.
+PASS_SOCKET = """\
+#!{python}
+import os, socket, sys
+listening = socket.socket({family}, {type})
+listening.bind({address!r})
+if {type} == socket.SOCK_STREAM:
+    listening.listen()
+os.dup2(listening.fileno(), 9)
+os.dup2(9, 3)
+os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="{count}")
+os.execv({lenetd!r}, sys.argv)
+"""
+
+
+class SocketTest(SystemdTest):
+
+    def pass_socket(self, family, address, kind="socket.SOCK_STREAM", count=1):
+        script = self.folder / "lenetd-with-socket"
+        script.write_text(PASS_SOCKET.format(python=sys.executable, family=family, type=kind, address=address,
+                                             count=count, lenetd=program("LENETD")))
+        script.chmod(0o755)
+        return mock.patch.dict(os.environ, LENETD=str(script))
+
+    def test_it_serves_on_the_socket_that_it_is_given(self):
+        path = str(self.folder / "lenetd.sock")
+        with self.pass_socket("socket.AF_UNIX", path):
+            self.start_daemon()
+        self.assertEqual(self.daemon.address, f"unix:{path}")
+        self.assert_serves()
+        self.daemon.terminate()
+        self.assertEqual(self.daemon.wait(), 0)
+        # It is the service manager's.
+        self.assertTrue(os.path.exists(path))
+
+    def test_a_tcp_socket(self):
+        with self.pass_socket("socket.AF_INET", ("127.0.0.1", 0)):
+            self.start_daemon(listen="unix:/nosuch/folder/socket")
+        self.assertRegex(self.daemon.address, r"\A127\.0\.0\.1:[1-9]\d*\Z")
+        self.assert_serves()
+
+    def fail_to_start(self):
+        done = subprocess.run([program("LENETD"), "--state-dir", self.folder / "state", "--backend", "cpu"],
+                              capture_output=True, text=True, check=False, timeout=PATIENCE)
+        return done.returncode, done.stderr
+
+    def test_one_that_other_machines_reach_needs_tls_as_an_address_does(self):
+        with self.pass_socket("socket.AF_INET", ("0.0.0.0", 0)):
+            code, err = self.fail_to_start()
+        self.assertEqual(code, 2)
+        self.assertIn("other machines reach this address", err)
+
+    def test_what_it_cannot_serve_on_is_told(self):
+        with self.pass_socket("socket.AF_UNIX", str(self.folder / "a"), kind="socket.SOCK_DGRAM"):
+            code, err = self.fail_to_start()
+        self.assertEqual(code, 4)
+        self.assertIn("the socket that was passed to serve on: descriptor 3: is no socket that listens", err)
+        with self.pass_socket("socket.AF_UNIX", str(self.folder / "b"), count=2):
+            code, err = self.fail_to_start()
+        self.assertEqual(code, 4)
+        self.assertIn("$LISTEN_FDS: 2 sockets were passed to serve on; must be 1", err)
 
 
 class WatchdogTest(SystemdTest):

@@ -96,5 +96,21 @@ TEST(WatchdogTimeoutTest, ABadNumberIsNamed) {
   }
 }
 
+TEST(PassedSocketTest, IsForTheProcessThatIsNamed) {
+  EXPECT_EQ(*PassedSocket("", "", 7), std::nullopt);
+  EXPECT_EQ(*PassedSocket("", "1", 7), std::nullopt);
+  EXPECT_EQ(*PassedSocket("7", "", 7), std::nullopt);
+  EXPECT_EQ(*PassedSocket("8", "1", 7), std::nullopt);
+  EXPECT_EQ(*PassedSocket("8", "2", 7), std::nullopt);
+  EXPECT_EQ(*PassedSocket("7", "1", 7), Descriptor{3});
+}
+
+TEST(PassedSocketTest, SeveralAndBadNumbersAreErrors) {
+  const absl::Status several = PassedSocket("7", "2", 7).status();
+  EXPECT_EQ(several, absl::InvalidArgumentError("$LISTEN_FDS: 2 sockets were passed to serve on; must be 1"));
+  EXPECT_THAT(std::string(PassedSocket("7", "0", 7).status().message()), HasSubstr("$LISTEN_FDS: \"0\""));
+  EXPECT_THAT(std::string(PassedSocket("x", "1", 7).status().message()), HasSubstr("$LISTEN_PID: \"x\""));
+}
+
 }  // namespace
 }  // namespace lenet

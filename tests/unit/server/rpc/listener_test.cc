@@ -480,5 +480,75 @@ TEST(ListenerTest, RespondsUnlessAHandlerHoldsItUp) {
   listener->Stop();
 }
 
+// A socket that listens on `address`, as a service manager makes one: it blocks, and has no options.
+UniqueDescriptor Listening(int family, const sockaddr* address, socklen_t size) {
+  UniqueDescriptor socket(Descriptor{::socket(family, SOCK_STREAM, 0)});
+  EXPECT_EQ(::bind(socket.get().number, address, size), 0) << std::generic_category().message(errno);
+  EXPECT_EQ(::listen(socket.get().number, 5), 0);
+  return socket;
+}
+
+UniqueDescriptor ListeningTcp() {
+  const sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
+  return Listening(AF_INET, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+}
+
+TEST(AdoptTest, ServesOnATcpSocketWithItsOptions) {
+  const std::unique_ptr<Listener> listener = Listener::Adopt(ListeningTcp()).value();
+  EXPECT_THAT(listener->address(), StartsWith("127.0.0.1:"));
+  EXPECT_GT(PortOf(listener->address()), 0);
+  std::atomic<int> nodelay{-1};
+  listener->Start([&nodelay](int, int fd) {
+    const UniqueDescriptor connection(Descriptor{fd});
+    int value = 0;
+    socklen_t size = sizeof(value);
+    if (::getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &value, &size) == 0) nodelay = value;
+    ::send(fd, "hello", 5, MSG_NOSIGNAL);
+  });
+  EXPECT_EQ(Greeting(listener->address()), "hello");
+  EXPECT_EQ(nodelay, 1);
+  // It does not block in accept(2).
+  EXPECT_TRUE(listener->Responds(std::chrono::steady_clock::now() + kPatience));
+}
+
+TEST(AdoptTest, TheFileOfAUnixSocketStaysForTheNextServer) {
+  const TempFolder folder;
+  sockaddr_un address = {.sun_family = AF_UNIX};
+  const std::string path = (folder / "socket").string();
+  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  const UniqueDescriptor socket = Listening(AF_UNIX, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  for (int server = 0; server < 2; ++server) {
+    const std::unique_ptr<Listener> listener =
+        Listener::Adopt(UniqueDescriptor(Descriptor{::dup(socket.get().number)})).value();
+    EXPECT_EQ(listener->address(), "unix:" + path);
+    EXPECT_EQ(*AddressOfSocket(socket.get()), "unix:" + path);
+    // Who comes in between waits.
+    const UniqueDescriptor early = Connect(listener->address());
+    listener->Start([](int, int fd) {
+      ::send(fd, "hello", 5, MSG_NOSIGNAL);
+      ::close(fd);
+    });
+    EXPECT_EQ(ReadAll(early), "hello");
+    listener->Stop();
+    EXPECT_TRUE(fs::exists(path));
+  }
+}
+
+TEST(AdoptTest, WhatDoesNotListenIsRefused) {
+  const auto refusal = [](int fd) {
+    const absl::Status status = Listener::Adopt(UniqueDescriptor(Descriptor{fd})).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refusal(::socket(AF_INET, SOCK_STREAM, 0)), HasSubstr("is no socket that listens for connections"));
+  EXPECT_THAT(refusal(::socket(AF_UNIX, SOCK_DGRAM, 0)), HasSubstr("is no socket that listens for connections"));
+  EXPECT_THAT(refusal(::open("/dev/null", O_RDONLY)), HasSubstr("Socket operation on non-socket"));
+  // Linux gives a name in the abstract namespace.
+  const sockaddr_un unnamed = {.sun_family = AF_UNIX};
+  EXPECT_THAT(
+      refusal(Listening(AF_UNIX, reinterpret_cast<const sockaddr*>(&unnamed), sizeof(sa_family_t)).release().number),
+      HasSubstr("is a unix socket without a path"));
+}
+
 }  // namespace
 }  // namespace lenet
