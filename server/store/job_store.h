@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -110,6 +111,8 @@ class JobStore {
   virtual absl::StatusOr<v1::Job> FindByRequestId(absl::string_view request_id) const = 0;
   // In falling order of their ids, that is, newest first. INVALID_ARGUMENT for a page token that no page ever had.
   virtual absl::StatusOr<JobPage> ListJobs(const JobQuery& query) const = 0;
+  // How many jobs are in each state in which there are any; damaged ones count, too.
+  virtual absl::StatusOr<std::map<v1::JobState, int64_t>> CountJobs() const = 0;
 
   // Every creation and change of state takes the next revision, and a job is known by its newest one. Gives jobs with
   // a revision above `after`, at most `limit` >= 1 and about `max_bytes` of them, but at least one if there is any; so

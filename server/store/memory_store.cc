@@ -62,6 +62,13 @@ absl::StatusOr<JobPage> MemoryStore::ListJobs(const JobQuery& query) const {
   return page;
 }
 
+absl::StatusOr<std::map<v1::JobState, int64_t>> MemoryStore::CountJobs() const {
+  MutexLock lock(&mutex_);
+  std::map<v1::JobState, int64_t> counts;
+  for (const auto& [id, row] : rows_) ++counts[row.job.state()];
+  return counts;
+}
+
 absl::StatusOr<ChangePage> MemoryStore::ListChanges(uint64_t after, int limit, int64_t max_bytes) const {
   MutexLock lock(&mutex_);
   ChangePage page = {.revision = after};

@@ -26,6 +26,7 @@ class MemoryStore : public JobStore {
   absl::StatusOr<v1::Job> GetJob(absl::string_view id) const override ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<v1::Job> FindByRequestId(absl::string_view request_id) const override ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<JobPage> ListJobs(const JobQuery& query) const override ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<std::map<v1::JobState, int64_t>> CountJobs() const override ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<ChangePage> ListChanges(uint64_t after, int limit, int64_t max_bytes) const override
       ABSL_LOCKS_EXCLUDED(mutex_);
   uint64_t revision() const override { return revision_.load(std::memory_order_acquire); }

@@ -92,6 +92,7 @@ absl::StatusOr<SqliteStore::Reader> SqliteStore::OpenReader(const fs::path& fold
       {&reader.job, absl::StrCat(kRowColumns, "WHERE id = ?1")},
       {&reader.request, absl::StrCat(kRowColumns, "WHERE request_id = ?1")},
       {&reader.jobs, absl::StrCat(kRowColumns, "WHERE id < ?1 ORDER BY id DESC")},
+      {&reader.states, "SELECT state, COUNT(*) FROM jobs GROUP BY state"},
       {&reader.changes, absl::StrCat(kRowColumns, "WHERE revision > ?1 ORDER BY revision")},
       {&reader.attempts, "SELECT number, started, ended, end_state FROM attempts WHERE job = ?1 ORDER BY number"},
   };

@@ -51,6 +51,7 @@ class SqliteStore : public JobStore {
   absl::StatusOr<v1::Job> GetJob(absl::string_view id) const override ABSL_LOCKS_EXCLUDED(read_mutex_);
   absl::StatusOr<v1::Job> FindByRequestId(absl::string_view request_id) const override ABSL_LOCKS_EXCLUDED(read_mutex_);
   absl::StatusOr<JobPage> ListJobs(const JobQuery& query) const override ABSL_LOCKS_EXCLUDED(read_mutex_);
+  absl::StatusOr<std::map<v1::JobState, int64_t>> CountJobs() const override ABSL_LOCKS_EXCLUDED(read_mutex_);
   absl::StatusOr<ChangePage> ListChanges(uint64_t after, int limit, int64_t max_bytes) const override
       ABSL_LOCKS_EXCLUDED(read_mutex_);
   uint64_t revision() const override { return revision_.load(std::memory_order_acquire); }
@@ -96,7 +97,7 @@ class SqliteStore : public JobStore {
   };
   struct Reader {
     Database database;
-    Statement job, request, jobs, changes, attempts;
+    Statement job, request, jobs, states, changes, attempts;
   };
   // Replaying logs keeps no other call waiting.
   struct LogReader {

@@ -117,6 +117,19 @@ absl::StatusOr<JobPage> SqliteStore::ListJobs(const JobQuery& query) const {
   }
 }
 
+absl::StatusOr<std::map<v1::JobState, int64_t>> SqliteStore::CountJobs() const {
+  MutexLock lock(&read_mutex_);
+  const absl::Cleanup reset = [statement = &reader_.states] { statement->Reset(); };
+  std::map<v1::JobState, int64_t> counts;
+  while (true) {
+    LENET_ASSIGN_OR_RETURN(const bool found, reader_.states.Step(reader_.database));
+    if (!found) return counts;
+    const auto state = static_cast<int>(reader_.states.Integer(0));
+    counts[v1::JobState_IsValid(state) ? static_cast<v1::JobState>(state) : v1::JOB_STATE_UNSPECIFIED] +=
+        reader_.states.Integer(1);
+  }
+}
+
 absl::StatusOr<ChangePage> SqliteStore::ListChanges(uint64_t after, int limit, int64_t max_bytes) const {
   MutexLock lock(&read_mutex_);
   const absl::Cleanup reset = [statement = &reader_.changes] { statement->Reset(); };

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -86,6 +87,18 @@ TEST_P(JobStoreContract, AnEmptyStoreKnowsNothing) {
   EXPECT_TRUE(store_->ListJobs({})->next_page_token.empty());
   EXPECT_TRUE(store_->ListChanges(0, 10, kMaxBytes)->jobs.empty());
   EXPECT_TRUE(store_->ListChanges(0, 10, kMaxBytes)->complete);
+}
+
+TEST_P(JobStoreContract, CountsJobsByState) {
+  EXPECT_TRUE(store_->CountJobs()->empty());
+  for (const char* id : {"a", "b", "c", "d"}) Create(id);
+  ASSERT_TRUE(Change("a", v1::QUEUED, v1::STARTING).ok());
+  ASSERT_TRUE(Change("b", v1::QUEUED, v1::STOPPED).ok());
+  ASSERT_TRUE(Change("c", v1::QUEUED, v1::STOPPED).ok());
+  const std::map<v1::JobState, int64_t> counts = {{v1::QUEUED, 1}, {v1::STARTING, 1}, {v1::STOPPED, 2}};
+  EXPECT_EQ(store_->CountJobs().value(), counts);
+  ASSERT_TRUE(store_->DeleteJob("b").ok());
+  EXPECT_EQ(store_->CountJobs().value()[v1::STOPPED], 1);
 }
 
 TEST_P(JobStoreContract, KeepsAJobAsItWasCreated) {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <new>
 #include <thread>
 #include <utility>
@@ -21,6 +22,7 @@ class FailingStore : public MemoryStore {
 
   std::atomic<bool> full{false};           // takes no records but those of a change of state
   std::atomic<bool> down{false};           // answers nothing of one job
+  std::atomic<bool> count_fails{false};    // CountJobs fails
   std::atomic<bool> throws{false};         // FindByRequestId, ListJobs and ListChanges throw std::bad_alloc
   mutable std::atomic<int> lost_reads{0};  // calls of GetJob while it was down
 
@@ -59,6 +61,11 @@ class FailingStore : public MemoryStore {
     absl::StatusOr<JobPage> page = MemoryStore::ListJobs(query);
     HaveRead();
     return page;
+  }
+
+  absl::StatusOr<std::map<v1::JobState, int64_t>> CountJobs() const override {
+    if (count_fails) return absl::UnavailableError("store away");
+    return MemoryStore::CountJobs();
   }
 
   absl::StatusOr<ChangePage> ListChanges(uint64_t after, int limit, int64_t max_bytes) const override {
