@@ -45,12 +45,14 @@ JobManager::JobManager(const JobManagerOptions& options, Backend* backend, Datas
       catalog_(catalog),
       store_(store),
       groups_(backend, options.max_cached_groups),
+      counters_(backend->devices().size()),
       services_{.backend = backend,
                 .catalog = catalog,
                 .store = store,
                 .groups = &groups_,
                 .flusher = &flusher_,
                 .patience = &patience_,
+                .counters = &counters_,
                 .stuck = options.unusable,
                 .checkpoint_root = options.checkpoint_root,
                 .collective_timeout = options.collective_timeout,
@@ -218,7 +220,10 @@ absl::StatusOr<v1::Job> JobManager::CreateJob(const v1::StartRequest& request, a
 void JobManager::Enqueue(const LivePtr& live) {
   // A Stop may have been quicker.
   if (!live_.contains(live->id)) return;
-  queue_.Push({.id = live->id, .priority = live->admitted.priority, .devices = live->admitted.devices});
+  queue_.Push({.id = live->id,
+               .priority = live->admitted.priority,
+               .devices = live->admitted.devices,
+               .queued_at = std::chrono::steady_clock::now()});
 }
 
 void JobManager::OnWritten(std::function<void()> written) {
@@ -426,6 +431,8 @@ void JobManager::Dispatch() {
       try {
         threads_[live] = std::thread([this, live, ids = start->device_ids] { RunOnThread(live, ids); });
         ++busy_;
+        const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start->queued_at;
+        counters_.queue_wait.Observe(waited.count());
       } catch (const std::system_error& error) {
         threads_.erase(live);
         pool_.Release(live->id);

@@ -32,6 +32,7 @@
 #include "server/metrics/metrics_flusher.h"
 #include "server/metrics/metrics_reader.h"
 #include "server/store/job_store.h"
+#include "server/telemetry/job_counters.h"
 #include "trainer/backend/backend.h"
 #include "trainer/base/mutex.h"
 #include "trainer/data/catalog.h"
@@ -62,6 +63,13 @@ struct ServerLoad {
   int queued = 0;
   int running = 0;
   bool draining = false;
+};
+
+// How far a job that runs is.
+struct RunningJob {
+  std::string id;
+  v1::Progress progress;
+  std::vector<JobProgress::Rank> ranks;
 };
 
 // Safe from any thread. Jobs wait in one queue, see JobQueue; jobs on disjoint devices run at the same time. What the
@@ -124,6 +132,10 @@ class JobManager {
   void OnWritten(std::function<void()> written) ABSL_LOCKS_EXCLUDED(written_mutex_);
 
   ServerLoad Load() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Those that hold devices now and have not ended. Asks neither the store nor the devices.
+  std::vector<RunningJob> Running() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Since this manager was made.
+  const JobCounters& counters() const { return counters_; }
 
   // Returns when no call holds what jobs are accepted, queued and started under. There is no thread to ask: whoever
   // changes the queue starts what can start.
@@ -185,6 +197,7 @@ class JobManager {
   JobStore* const store_;
   GroupCache groups_;
   MetricsFlusher flusher_;
+  JobCounters counters_;
   StorePatience patience_;
   const JobServices services_;
 

@@ -59,6 +59,21 @@ void JobManager::AwaitScheduler() {
   MutexLock lock(&mutex_);
 }
 
+std::vector<RunningJob> JobManager::Running() const {
+  std::vector<LivePtr> live;
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& [running, thread] : threads_) {
+      if (live_.contains(running->id)) live.push_back(running);
+    }
+  }
+  std::vector<RunningJob> running;
+  for (const LivePtr& job : live) {
+    running.push_back({.id = job->id, .progress = job->progress.Get(), .ranks = job->progress.ranks()});
+  }
+  return running;
+}
+
 JobManager::LivePtr JobManager::FindLive(absl::string_view id) const {
   MutexLock lock(&mutex_);
   const auto it = live_.find(id);

@@ -12,7 +12,7 @@ constexpr std::chrono::duration<double> kStretch(1);
 void JobProgress::Restore(const v1::Progress& progress) {
   MutexLock lock(&mutex_);
   progress_ = progress;
-  for (Rank& rank : ranks_) rank = {progress.step(), static_cast<float>(progress.loss())};
+  for (Rank& rank : ranks_) rank = {.step = progress.step(), .loss = static_cast<float>(progress.loss())};
 }
 
 void JobProgress::MoveTo(int64_t step) {
@@ -30,7 +30,7 @@ void JobProgress::Begin(int64_t steps_per_epoch, Clock::time_point now) {
 
 void JobProgress::AddSteps(int rank, int64_t step, float loss, Clock::time_point now) {
   MutexLock lock(&mutex_);
-  ranks_[static_cast<size_t>(rank)] = {step, loss};
+  ranks_[static_cast<size_t>(rank)] = {.step = step, .loss = loss, .reported = true};
   const int64_t done = StepOfAll();
   const std::chrono::duration<double> passed = now - since_;
   if (done == since_step_ || passed.count() <= 0) return;

@@ -18,6 +18,12 @@ class JobProgress {
  public:
   using Clock = std::chrono::steady_clock;
 
+  struct Rank {
+    int64_t step = 0;
+    float loss = 0;         // of that step, if it is known
+    bool reported = false;  // by AddSteps, since this was made
+  };
+
   JobProgress(int ranks, int global_batch_size, int64_t steps_per_epoch)
       : global_batch_(global_batch_size),
         ranks_(static_cast<size_t>(std::max(ranks, 1))),
@@ -34,13 +40,12 @@ class JobProgress {
   void AddEvaluation(const Evaluation& evaluation) ABSL_LOCKS_EXCLUDED(mutex_);
 
   v1::Progress Get() const ABSL_LOCKS_EXCLUDED(mutex_);
+  std::vector<Rank> ranks() const ABSL_LOCKS_EXCLUDED(mutex_) {
+    MutexLock lock(&mutex_);
+    return ranks_;
+  }
 
  private:
-  struct Rank {
-    int64_t step = 0;
-    float loss = 0;
-  };
-
   int64_t StepOfAll() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const double global_batch_;

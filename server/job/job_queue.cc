@@ -34,7 +34,7 @@ std::optional<JobQueue::Start> JobQueue::Pop(DevicePool* pool) {
     }
     std::optional<std::vector<int>> ids = pool->Acquire(entry->devices, entry->id, avoid);
     if (!ids) continue;
-    Start start = {.id = entry->id, .device_ids = *std::move(ids)};
+    Start start = {.id = entry->id, .device_ids = *std::move(ids), .queued_at = entry->queued_at};
     entries_.erase(entry);
     return start;
   }

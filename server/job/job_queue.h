@@ -2,6 +2,7 @@
 #ifndef LENET_SERVER_JOB_JOB_QUEUE_H_
 #define LENET_SERVER_JOB_JOB_QUEUE_H_
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@ struct QueueEntry {
   std::string id;
   int priority = 0;
   DeviceRequest devices;
+  std::chrono::steady_clock::time_point queued_at;  // it does not count for the order
 };
 
 // A job that holds devices.
@@ -36,6 +38,7 @@ class JobQueue {
   struct Start {
     std::string id;
     std::vector<int> device_ids;  // by rank; held by the job from now on
+    std::chrono::steady_clock::time_point queued_at;
   };
 
   void Push(QueueEntry entry);

@@ -11,6 +11,7 @@
 #include "server/job/convert.h"
 #include "server/job/job_end.h"
 #include "server/job/start_request.h"
+#include "server/job/step_meter.h"
 #include "server/store/job_state.h"
 #include "trainer/base/log.h"
 #include "trainer/base/status.h"
@@ -26,11 +27,16 @@ std::filesystem::path JobFolder(const JobServices& services, const LiveJob& live
 // Puts what the ranks report into the log, the progress and the store.
 class LogObserver : public TrainObserver {
  public:
-  LogObserver(LiveJob* live, const JobServices& services, int64_t steps_per_epoch)
-      : live_(*live), services_(services), steps_per_epoch_(steps_per_epoch) {}
+  LogObserver(LiveJob* live, const JobServices& services, const TrainPlan& plan, const std::vector<int>& device_ids)
+      : live_(*live),
+        services_(services),
+        steps_per_epoch_(plan.steps_per_epoch),
+        meter_(services.counters, device_ids, plan.batch_size) {}
 
   void OnRunning(absl::string_view engine) override {
-    live_.progress.Begin(steps_per_epoch_, JobProgress::Clock::now());
+    const JobProgress::Clock::time_point now = JobProgress::Clock::now();
+    live_.progress.Begin(steps_per_epoch_, now);
+    meter_.StepsFollow(now);
     {
       MutexLock lock(&live_.mutex);
       live_.engine = std::string(engine);
@@ -45,8 +51,9 @@ class LogObserver : public TrainObserver {
   void OnSteps(int rank, int64_t first_step, std::span<const float> losses) override {
     if (losses.empty()) return;
     live_.log->AddLosses(rank, first_step, losses);
-    live_.progress.AddSteps(rank, first_step + static_cast<int64_t>(losses.size()) - 1, losses.back(),
-                            JobProgress::Clock::now());
+    const JobProgress::Clock::time_point now = JobProgress::Clock::now();
+    live_.progress.AddSteps(rank, first_step + static_cast<int64_t>(losses.size()) - 1, losses.back(), now);
+    meter_.AddSteps(rank, losses.size(), now);
   }
 
   void OnEpoch(const EpochSummary& summary) override { live_.log->Add(ToRecord(summary)); }
@@ -54,6 +61,7 @@ class LogObserver : public TrainObserver {
   void OnEvaluation(const Evaluation& evaluation) override {
     live_.log->Add(ToRecord(evaluation));
     live_.progress.AddEvaluation(evaluation);
+    meter_.StepsFollow(JobProgress::Clock::now());
   }
 
   void OnCheckpoint(const CheckpointSaved& saved) override {
@@ -64,6 +72,7 @@ class LogObserver : public TrainObserver {
     if (!dropped.ok()) {
       Log(LogLevel::kWarning, absl::StrCat("job ", live_.id, ": older checkpoints stay: ", dropped.ToString()));
     }
+    meter_.StepsFollow(JobProgress::Clock::now());
   }
 
   void OnWarning(absl::string_view message) override {
@@ -83,6 +92,7 @@ class LogObserver : public TrainObserver {
   LiveJob& live_;
   const JobServices& services_;
   const int64_t steps_per_epoch_;
+  StepMeter meter_;
 };
 
 class FlusherEntry {
@@ -117,7 +127,7 @@ TrainResult TrainInGroup(const JobServices& services, LiveJob* live, const Train
                          const std::vector<int>& device_ids) {
   absl::StatusOr<std::unique_ptr<RankGroup>> group = services.groups->Take(device_ids);
   if (!group.ok()) return Failed(*live, "init", group.status());
-  LogObserver observer(live, services, job.plan.steps_per_epoch);
+  LogObserver observer(live, services, job.plan, device_ids);
   TrainResult result = Train(job, group->get(), &live->stop, &observer);
   if (result.end != TrainEnd::kFailed) {
     services.groups->Give(*std::move(group));

@@ -18,6 +18,7 @@
 #include "server/job/store_patience.h"
 #include "server/metrics/metrics_flusher.h"
 #include "server/store/job_store.h"
+#include "server/telemetry/job_counters.h"
 #include "trainer/backend/backend.h"
 #include "trainer/data/catalog.h"
 #include "trainer/train/fault_injector.h"
@@ -32,6 +33,7 @@ struct JobServices {
   GroupCache* groups = nullptr;
   MetricsFlusher* flusher = nullptr;
   StorePatience* patience = nullptr;
+  JobCounters* counters = nullptr;
   std::function<void(const std::string& why)> stuck;  // ranks do not end, see TrainObserver::OnRanksStuck
   std::filesystem::path checkpoint_root;              // a folder for each job below it; empty: nothing is saved
   std::chrono::milliseconds collective_timeout{0};
