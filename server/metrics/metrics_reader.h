@@ -41,6 +41,11 @@ class MetricsReader {
   // What comes next should be written soon: for a reader that is at kNewest, and waits.
   void AwaitMore() { log_->AwaitMore(); }
 
+  // The sequence that it reads next.
+  uint64_t next() const { return next_; }
+  // The newest record of a live log; 0 if the job is over. From any thread.
+  uint64_t last_written() const { return log_ == nullptr ? 0 : log_->last_sequence(); }
+
   // Job.log_epoch; 0 before the first Read() that was not an error.
   uint32_t log_epoch() const { return log_epoch_; }
 

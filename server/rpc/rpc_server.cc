@@ -15,6 +15,7 @@
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/impl/server_builder_option.h"
 #include "grpcpp/impl/server_builder_plugin.h"
+#include "server/rpc/call_meter.h"
 #include "trainer/base/log.h"
 #include "trainer/base/status.h"
 
@@ -69,7 +70,8 @@ void RouteGrpcLog() { gpr_set_log_function(LogGrpc); }
 
 RpcServer::RpcServer(const RpcServerOptions& options, const ServerIdentity& identity, JobManager* manager,
                      const Backend* backend, const DatasetCatalog* catalog)
-    : executor_(kExecutorThreads, kMaxWaitingCalls),
+    : counters_(ServedMethods()),
+      executor_(kExecutorThreads, kMaxWaitingCalls),
       hub_(options.max_streams),
       service_(identity, options.access != nullptr ? options.access : &everyone_, manager, backend, catalog, &hub_,
                &executor_),
@@ -105,6 +107,9 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptio
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, static_cast<int>(options.max_streams + kOtherCalls));
   builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
   if (!options.reflection) builder.SetOption(std::make_unique<WithoutReflection>());
+  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
+  interceptors.push_back(NewCallMeter(&server->counters_));
+  builder.experimental().SetInterceptorCreators(std::move(interceptors));
   builder.RegisterService(&server->service_);
   server->server_ = builder.BuildAndStart();
   if (server->server_ == nullptr) return absl::InternalError("gRPC did not start; the log has its reason");

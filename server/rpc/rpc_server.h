@@ -15,6 +15,7 @@
 #include "server/rpc/stream_hub.h"
 #include "server/rpc/tls.h"
 #include "server/rpc/training_service.h"
+#include "server/telemetry/rpc_counters.h"
 #include "trainer/backend/backend.h"
 #include "trainer/base/descriptor.h"
 #include "trainer/data/catalog.h"
@@ -56,6 +57,11 @@ class RpcServer {
   // With the port that was got.
   const std::string& address() const { return listener_->address(); }
 
+  // Of all calls since the start.
+  const RpcCounters& counters() const { return counters_; }
+  // Safe from any thread.
+  StreamLoad stream_load() const { return hub_.Load(); }
+
   // What health answers, for the server as a whole and for lenet.v1.TrainingService.
   void SetServing(bool serving);
 
@@ -76,6 +82,7 @@ class RpcServer {
             const Backend* backend, const DatasetCatalog* catalog);
 
   const Access everyone_;  // without rules
+  RpcCounters counters_;
   Executor executor_;
   StreamHub hub_;
   TrainingService service_;

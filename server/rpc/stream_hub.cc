@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -47,6 +48,14 @@ void StreamHub::Remove(const HubStream* stream) {
   Erase(&added_, stream);
   Erase(&streams_, stream);
   if (streams_.empty()) empty_.SignalAll();
+}
+
+StreamLoad StreamHub::Load() const {
+  StreamLoad load = {.sent_bytes = sent_bytes_.value()};
+  MutexLock lock(&mutex_);
+  load.open = streams_.size();
+  for (const std::shared_ptr<HubStream>& stream : streams_) load.max_lag = std::max(load.max_lag, stream->lag());
+  return load;
 }
 
 void StreamHub::Drain() {

@@ -3,11 +3,14 @@
 #define LENET_SERVER_RPC_STREAM_HUB_H_
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "server/telemetry/instruments.h"
+#include "server/telemetry/rpc_counters.h"
 #include "trainer/base/heartbeat.h"
 #include "trainer/base/mutex.h"
 
@@ -25,6 +28,8 @@ class HubStream {
   // On the hub's thread: writes what there is, if the write before is done. False if there was nothing to write. An
   // exception is logged, and the other streams go on.
   virtual bool Tick(const Occasion& occasion) = 0;
+  // Records that are written and that it has not read yet, as far as it is known. Quick, and safe from any thread.
+  virtual uint64_t lag() const { return 0; }
 
  private:
   friend class StreamHub;
@@ -56,6 +61,10 @@ class StreamHub {
   // There may be something to write.
   void Wake() ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // A stream's message of that size has left.
+  void CountSent(uint64_t bytes) { sent_bytes_.Add(bytes); }
+  StreamLoad Load() const ABSL_LOCKS_EXCLUDED(mutex_);
+
   void Drain() ABSL_LOCKS_EXCLUDED(mutex_);
   // Waits until there is no stream; false if the deadline passes first.
   bool WaitEmpty(std::chrono::steady_clock::time_point deadline) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -70,7 +79,7 @@ class StreamHub {
 
   const size_t max_streams_;
   const std::chrono::milliseconds interval_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar changed_;
   CondVar empty_;
   Heartbeat heartbeat_;
@@ -79,6 +88,7 @@ class StreamHub {
   bool woken_ ABSL_GUARDED_BY(mutex_) = false;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  Counter sent_bytes_;
   std::thread thread_;
 };
 

@@ -2,6 +2,7 @@
 #ifndef LENET_SERVER_RPC_STREAM_REACTOR_H_
 #define LENET_SERVER_RPC_STREAM_REACTOR_H_
 
+#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -75,6 +76,8 @@ class StreamReactor : public grpc::ServerWriteReactor<Response>, public HubStrea
 
   void OnWriteDone(bool ok) final {
     if (!ok) return End(absl::CancelledError("the client is gone"));
+    // As it was when it was packed.
+    hub_->CountSent(static_cast<uint64_t>(response_.GetCachedSize()));
     if (last_) return End(absl::OkStatus());
     Yield();
   }

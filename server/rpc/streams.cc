@@ -1,5 +1,7 @@
 #include "server/rpc/streams.h"
 
+#include <algorithm>
+
 #include "trainer/base/status.h"
 
 namespace lenet {
@@ -12,9 +14,15 @@ constexpr int kMaxJobs = 500;
 
 }  // namespace
 
+uint64_t MetricsStream::lag() const {
+  const uint64_t end = reader_.last_written() + 1;
+  return end - std::min(end, next_.load(std::memory_order_relaxed));
+}
+
 absl::StatusOr<MetricsStream::Step> MetricsStream::Next(bool eager, v1::StreamMetricsResponse* response) {
   LENET_ASSIGN_OR_RETURN(const MetricsReader::Place place,
                          reader_.Read(kMaxResponseBytes, response->mutable_records()));
+  next_.store(reader_.next(), std::memory_order_relaxed);
   response->set_log_epoch(reader_.log_epoch());
   const bool empty = response->records().empty();
   if (place == MetricsReader::Place::kEnd) return empty ? Step::kEnd : Step::kLastWrite;

@@ -2,6 +2,7 @@
 #ifndef LENET_SERVER_RPC_STREAMS_H_
 #define LENET_SERVER_RPC_STREAMS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <utility>
 
@@ -16,12 +17,15 @@ namespace lenet {
 // StreamMetrics: a job's log from a sequence on, then as it grows, up to its end.
 class MetricsStream : public StreamReactor<v1::StreamMetricsResponse> {
  public:
-  explicit MetricsStream(MetricsReader reader) : reader_(std::move(reader)) {}
+  explicit MetricsStream(MetricsReader reader) : reader_(std::move(reader)), next_(reader_.next()) {}
+
+  uint64_t lag() const override;
 
  private:
   absl::StatusOr<Step> Next(bool eager, v1::StreamMetricsResponse* response) override;
 
   MetricsReader reader_;
+  std::atomic<uint64_t> next_;  // the reader's, for other threads
 };
 
 // WatchJobs: every job as it is, then those whose state has changed.
