@@ -55,12 +55,12 @@ needs() {
     grep -vE "^($elsewhere|$everywhere)\.so" || true
 }
 
-for plugin in "$folder"/lib/lenet/liblenet_*.so; do
+for file in "$folder"/bin/lenetd "$folder"/lib/lenet/liblenet_*.so; do
   while read -r name path; do
-    [ -e "$path" ] || fail "$(basename "$plugin") needs $name, which is not on this machine"
+    [ -e "$path" ] || fail "$(basename "$file") needs $name, which is not on this machine"
     install -m 644 "$path" "$folder/lib/lenet/$name"
     strip --strip-unneeded "$folder/lib/lenet/$name"
-  done < <(needs "$plugin")
+  done < <(needs "$file")
 done
 for file in "$folder"/bin/* "$folder"/tests/* "$folder"/tests/paced/* "$folder"/lib/lenet/liblenet_*.so; do
   [ -f "$file" ] || continue
@@ -69,8 +69,8 @@ for file in "$folder"/bin/* "$folder"/tests/* "$folder"/tests/paced/* "$folder"/
 done
 
 # Their licences ask for their notices.
-for package in libabsl-dev libc-ares-dev libcli11-dev libgrpc-dev libgtest-dev libprotobuf-dev libre2-dev \
-  libssl-dev nlohmann-json3-dev zlib1g-dev; do
+for package in libabsl-dev libc-ares-dev libcivetweb-dev libcli11-dev libgrpc-dev libgtest-dev libprotobuf-dev \
+  libre2-dev libssl-dev nlohmann-json3-dev prometheus-cpp-dev zlib1g-dev; do
   notice=/usr/share/doc/$package/copyright
   [ ! -e "$notice" ] || install -D -m 644 "$notice" "$folder/licenses/$package"
 done

@@ -22,11 +22,14 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "server/job/job_manager.h"
+#include "server/monitoring/exporter.h"
+#include "server/monitoring/gpu_monitor.h"
 #include "server/progress_watch.h"
 #include "server/rpc/access.h"
 #include "server/rpc/listener.h"
 #include "server/rpc/rpc_server.h"
 #include "server/service_manager.h"
+#include "server/store/counting_store.h"
 #include "server/store/sqlite_store.h"
 #include "server/store/state_folder.h"
 #include "server/supervision.h"
@@ -188,6 +191,29 @@ std::string DrainingStatus(const JobManager& manager) {
   return running > 0 ? absl::StrCat("draining ", Count(running, "job")) : "ending streams";
 }
 
+// Null on a backend that uses no GPUs, or without NVML.
+std::unique_ptr<GpuMonitor> WatchGpus(const Backend& backend) {
+  if (backend.name() != "cuda") return nullptr;
+  absl::StatusOr<std::unique_ptr<GpuMonitor>> monitor = GpuMonitor::Start();
+  if (monitor.ok()) return *std::move(monitor);
+  Log(LogLevel::kWarning, absl::StrCat("the GPUs' sensors cannot be read: ", monitor.status().message()));
+  return nullptr;
+}
+
+// Null without an address.
+absl::StatusOr<std::unique_ptr<Exporter>> StartExporter(const std::string& listen, MonitorSources sources) {
+  if (listen.empty()) return nullptr;
+  LENET_ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(listen));
+  LENET_ASSIGN_OR_RETURN(std::unique_ptr<Exporter> exporter,
+                         Exporter::Start(address.host, address.port, std::move(sources)));
+  Log(LogLevel::kInfo, absl::StrCat("metrics: ", exporter->url()));
+  if (!exporter->loopback()) {
+    Log(LogLevel::kWarning, absl::StrCat("--metrics-listen: whoever reaches ", exporter->url(),
+                                         " can read what this server does, without encryption"));
+  }
+  return exporter;
+}
+
 // Waits for all running jobs to save their state, and aborts them at the second signal or when the time is up. False if
 // they do not end even then.
 bool EndJobs(JobManager* manager, const ShutdownSignals& signals, std::chrono::milliseconds timeout) {
@@ -253,7 +279,8 @@ int RunServer(const ServerConfig& config, ShutdownSignals* signals) {
     // A second signal would not let the other jobs save their state.
     if (!unusable.exchange(true) && signals->count() == 0) ::kill(::getpid(), SIGTERM);
   };
-  JobManager manager(options, selected->backend.get(), &catalog, store->get());
+  CountingStore counting(store->get());
+  JobManager manager(options, selected->backend.get(), &catalog, &counting);
   if (const absl::Status recovered = manager.Recover(config.running_jobs_go_on); !recovered.ok()) {
     return ReportState(state_dir, recovered);
   }
@@ -271,6 +298,18 @@ int RunServer(const ServerConfig& config, ShutdownSignals* signals) {
     Log(LogLevel::kWarning, absl::StrCat("listening on ", (*server)->address(), config.tls.any() ? "" : " without TLS",
                                          ": whoever reaches it can start and stop jobs"));
   }
+
+  std::unique_ptr<GpuMonitor> gpus;
+  if (!config.metrics_listen.empty()) gpus = WatchGpus(*selected->backend);
+  const absl::StatusOr<std::unique_ptr<Exporter>> exporter =
+      StartExporter(config.metrics_listen, {.version = LENET_VERSION,
+                                            .backend = selected->backend.get(),
+                                            .manager = &manager,
+                                            .store = &counting,
+                                            .calls = &(*server)->counters(),
+                                            .streams = [rpc = server->get()] { return rpc->stream_load(); },
+                                            .gpus = gpus.get()});
+  if (!exporter.ok()) return Report(kExitListen, Annotate(exporter.status(), "--metrics-listen"));
 
   Supervision supervision(ServiceManager::FromEnvironment(), {.watchdog = WatchdogTimeoutFromEnvironment()},
                           WatchedParts(store->get(), &manager, server->get()));

@@ -38,6 +38,13 @@ std::string Environment(const char* name) {
 // Validators of CLI11: each gives what is wrong, or nothing.
 std::string CheckListen(const std::string& text) { return std::string(ParseListenAddress(text).status().message()); }
 
+std::string CheckMetricsListen(const std::string& text) {
+  if (text.empty() || text == "off") return "";
+  const absl::StatusOr<ListenAddress> address = ParseListenAddress(text);
+  if (!address.ok()) return std::string(address.status().message());
+  return address->unix_path.empty() ? "" : absl::StrCat("\"", text, "\" must be host:port, or \"off\"");
+}
+
 std::string CheckNotEmpty(const std::string& text) { return text.empty() ? "the path is empty" : ""; }
 
 std::string CheckSeconds(const std::string& text) {
@@ -76,6 +83,8 @@ std::vector<fs::path> DefaultDataDirs() {
 CommandLine ParseCommandLine(int argc, const char* const* argv) {
   ServerConfig config = {
       .listen = "127.0.0.1:50051", .data_dirs = DefaultDataDirs(), .state_dir = DefaultStateDir(), .backend = "auto"};
+  // No port of Prometheus' own list, which is full, nor one of those that Linux gives to outgoing connections.
+  config.metrics_listen = "127.0.0.1:25051";
   double drain_seconds = 30;
   double collective_seconds = 60;
   std::string on_restart = "resume";
@@ -132,6 +141,9 @@ CommandLine ParseCommandLine(int argc, const char* const* argv) {
       ->check(CLI::Range(size_t{0}, kMaxJobs));
   app.add_option("--max-job-days", max_job_days, "Days after which an ended job is forgotten; 0: never by its age")
       ->check(CLI::Range(0, kMaxDays));
+  app.add_option("--metrics-listen", config.metrics_listen,
+                 "Address that serves /metrics to Prometheus, host:port; \"off\": none")
+      ->check(CheckMetricsListen);
   app.add_option("--port-file", config.port_file,
                  "File to write the address to once the server serves; goes when the server does");
   try {
@@ -139,6 +151,7 @@ CommandLine ParseCommandLine(int argc, const char* const* argv) {
   } catch (const CLI::ParseError& error) {
     return {.exit_code = app.exit(error) == 0 ? kExitOk : kExitUsage};
   }
+  if (config.metrics_listen == "off") config.metrics_listen.clear();
   config.log_level = levels.at(log_level);
   config.drain_timeout = Milliseconds(drain_seconds);
   config.running_jobs_go_on = on_restart == "resume";

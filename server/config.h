@@ -30,6 +30,7 @@ struct ServerConfig {
   size_t max_queued = 1000;
   size_t max_jobs_per_client = 0;                         // 0: no limit
   absl::Duration max_job_age = absl::InfiniteDuration();  // after its end
+  std::string metrics_listen;                             // host:port of the Prometheus endpoint; empty: none
   std::filesystem::path port_file;  // gets the address once the server serves, until it ends; empty: none
 };
 

@@ -30,7 +30,9 @@ FOLDERS = {
     "server/metrics": TRAINER + ["lenet/v1", "server/store"],
     "server/job": TRAINER + ["lenet/v1", "server/telemetry", "server/store", "server/metrics"],
     "server/rpc": TRAINER + ["lenet/v1", "server/telemetry", "server/store", "server/metrics", "server/job"],
-    "server": TRAINER + ["lenet/v1", "server/store", "server/metrics", "server/job", "server/rpc"],
+    "server/monitoring": TRAINER + ["lenet/v1", "server/telemetry", "server/store", "server/job"],
+    "server": TRAINER + ["lenet/v1", "server/store", "server/metrics", "server/job", "server/rpc",
+                         "server/monitoring"],
     "client": ["lenet/v1"],
 }
 
@@ -39,6 +41,7 @@ LIBRARIES = {
     "gRPC": (r"grpc(pp|\+\+)?/|.*\.grpc\.pb\.h$", ["server/rpc/", "client/"]),
     "Protobuf": (r"google/protobuf/|.*\.pb\.h$", ["server/", "client/"]),
     "SQLite": (r"sqlite3", ["server/store/"]),
+    "prometheus-cpp": (r"prometheus/|CivetServer\.h|civetweb\.h", ["server/monitoring/"]),
     "OpenSSL": (r"openssl/", ["server/rpc/"]),
     "CUDA": (r"cuda|cublas|cudnn|nccl|cub/|thrust/|cooperative_groups|driver_types|nvrtc|nvtx",
              ["trainer/backend/cuda/", "trainer/comm/nccl", "trainer/comm/peer"]),

@@ -112,19 +112,10 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Options& options) {
   const bool paced = options.backend == "paced";
   const fs::path lenetd = options.lenetd.empty() ? FindLenetd() : fs::path(options.lenetd);
   const fs::path port_file = folder / "address";
-  std::vector<std::string> arguments = {lenetd,
-                                        "--listen",
-                                        "127.0.0.1:0",
-                                        "--port-file",
-                                        port_file,
-                                        "--data-dir",
-                                        folder / "data",
-                                        "--state-dir",
-                                        folder / "state",
-                                        "--log-level",
-                                        "warning",
-                                        "--backend",
-                                        paced ? "cpu" : options.backend};
+  std::vector<std::string> arguments = {
+      lenetd,       "--listen",         "127.0.0.1:0", "--port-file",    port_file,
+      "--data-dir", folder / "data",    "--state-dir", folder / "state", "--log-level",
+      "warning",    "--metrics-listen", "off",         "--backend",      paced ? "cpu" : options.backend};
   const std::string plugins = paced ? (OwnFolder() / "paced").string() : options.plugins;
   if (!plugins.empty()) arguments.insert(arguments.end(), {"--plugin-dir", plugins});
   std::vector<char*> argv;

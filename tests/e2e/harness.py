@@ -82,14 +82,14 @@ def backend_arguments():
 
 
 class Daemon:
-    """lenetd on a free port."""
+    """lenetd on a free port; with `metrics`, an address, /metrics is served, too."""
 
-    def __init__(self, folder, data_dir, *arguments, listen="127.0.0.1:0", stderr=None):
+    def __init__(self, folder, data_dir, *arguments, listen="127.0.0.1:0", metrics="off", stderr=None):
         self.state_dir = folder / "state"
         port_file = folder / f"port-{time.monotonic_ns()}"
         self.process = subprocess.Popen([
             program("LENETD"), "--listen", listen, "--port-file", port_file, "--data-dir", data_dir, "--state-dir",
-            self.state_dir, *backend_arguments(), *arguments], stderr=stderr)
+            self.state_dir, "--metrics-listen", metrics, *backend_arguments(), *arguments], stderr=stderr)
         wait_until(lambda: port_file.exists() or self.process.poll() is not None, "the daemon serves")
         if self.process.poll() is not None:
             raise AssertionError(f"lenetd ended with code {self.process.returncode}")

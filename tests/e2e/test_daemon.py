@@ -114,7 +114,7 @@ class ShutdownTest(DaemonTest):
 class StartTest(DaemonTest):
 
     def run_lenetd(self, *arguments):
-        return subprocess.run([program("LENETD"), "--data-dir", self.data_dir, *arguments,
+        return subprocess.run([program("LENETD"), "--data-dir", self.data_dir, "--metrics-listen", "off", *arguments,
                                *([] if "--state-dir" in arguments else ["--state-dir", self.folder / "state2"])], capture_output=True, text=True, timeout=PATIENCE)
 
     def second_daemon(self, address, *arguments):

@@ -78,7 +78,8 @@ class StateFolderTest(TestCase):
     def test_a_relative_folder_is_the_one_of_the_start(self):
         state = self.folder / "state"
         port_file = self.folder / "port"
-        arguments = ["--listen", "127.0.0.1:0", "--port-file", port_file, "--data-dir", self.data_dir,
+        arguments = ["--listen", "127.0.0.1:0", "--metrics-listen", "off", "--port-file", port_file,
+                     "--data-dir", self.data_dir,
                      *backend_arguments(), "--state-dir", "state"]
         process = subprocess.Popen([program("LENETD"), *arguments], cwd=self.folder)
         self.addCleanup(process.wait)
@@ -91,7 +92,7 @@ class StateFolderTest(TestCase):
 
     def refused(self, folder):
         """The error of a daemon that does not start."""
-        done = subprocess.run([program("LENETD"), "--listen", "127.0.0.1:0", "--data-dir", self.data_dir,
+        done = subprocess.run([program("LENETD"), "--listen", "127.0.0.1:0", "--metrics-listen", "off", "--data-dir", self.data_dir,
                                *backend_arguments(), "--state-dir", folder / "state"],
                               capture_output=True, text=True, timeout=PATIENCE)
         self.assertEqual(done.returncode, LENETD_STATE, done.stderr)

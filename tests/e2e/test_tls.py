@@ -161,7 +161,7 @@ class TlsTest(TestCase):
 
     def fail_to_start(self, listen, *arguments):
         result = subprocess.run([program("LENETD"), "--state-dir", self.folder / "other", "--listen", listen,
-                                 *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE)
+                                 "--metrics-listen", "off", *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE)
         return result.returncode, result.stderr
 
     def test_without_tls_it_serves_no_other_machine_unless_that_is_asked_for(self):

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <thread>
 
@@ -15,6 +16,7 @@
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 #include "lenet/v1/training_service.grpc.pb.h"
+#include "server/rpc/listener.h"
 #include "tests/support/dataset_files.h"
 #include "tests/support/synthetic_data.h"
 #include "tests/support/temp_folder.h"
@@ -133,6 +135,32 @@ TEST_F(AppTest, ServesUntilASignalComes) {
   EXPECT_TRUE(fs::exists(checkpoint));
   EXPECT_FALSE(fs::exists(config_.port_file));
   EXPECT_THAT(log(), HasSubstr("backend cpu"));
+}
+
+TEST_F(AppTest, WithoutItsMetricsAddressItDoesNotServe) {
+  if (!HasPlugin()) GTEST_SKIP() << "no CPU plug-in in " << config_.plugin_dir;
+  const absl::StatusOr<std::unique_ptr<Listener>> taken = Listener::Bind({.host = "127.0.0.1"});
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  config_.metrics_listen = (*taken)->address();
+  ShutdownSignals signals;
+  EXPECT_EQ(RunServer(config_, &signals), kExitListen);
+  EXPECT_THAT(log(), ::testing::AllOf(HasSubstr("--metrics-listen"), HasSubstr((*taken)->address()),
+                                      HasSubstr("Address already in use")));
+  EXPECT_FALSE(fs::exists(config_.port_file));
+}
+
+TEST_F(AppTest, MetricsBeyondThisMachineAreWarnedOf) {
+  if (!HasPlugin()) GTEST_SKIP() << "no CPU plug-in in " << config_.plugin_dir;
+  ShutdownSignals signals;
+  ::kill(::getpid(), SIGTERM);
+  signals.WaitForFirst();
+  config_.metrics_listen = "127.0.0.1:0";
+  EXPECT_EQ(RunServer(config_, &signals), kExitOk);
+  EXPECT_THAT(log(), HasSubstr("metrics: http://127.0.0.1:"));
+  EXPECT_THAT(log(), ::testing::Not(HasSubstr("without encryption")));
+  config_.metrics_listen = "0.0.0.0:0";
+  EXPECT_EQ(RunServer(config_, &signals), kExitOk);
+  EXPECT_THAT(log(), HasSubstr("--metrics-listen: whoever reaches http://0.0.0.0:"));
 }
 
 TEST_F(AppTest, ASignalBeforeItServesEndsIt) {

@@ -58,6 +58,7 @@ TEST_F(ConfigTest, Defaults) {
   EXPECT_EQ(line.config->plugin_dir, "");
   EXPECT_EQ(line.config->log_level, LogLevel::kInfo);
   EXPECT_EQ(line.config->drain_timeout, std::chrono::seconds(30));
+  EXPECT_EQ(line.config->metrics_listen, "127.0.0.1:25051");
   EXPECT_TRUE(line.config->port_file.empty());
   EXPECT_EQ(line.config->state_dir, "/var/lib/lenet");
   EXPECT_THAT(line.config->data_dirs, ElementsAre("/usr/share/datasets", "/var/lib/lenet/datasets"));
@@ -89,6 +90,22 @@ TEST_F(ConfigTest, TakesEveryFlag) {
   EXPECT_EQ(line.config->log_level, LogLevel::kDebug);
   EXPECT_EQ(line.config->drain_timeout, std::chrono::milliseconds(1500));
   EXPECT_EQ(line.config->port_file, "/tmp/port");
+}
+
+TEST_F(ConfigTest, MetricsAreServedOnAnAddressOrNot) {
+  for (const char* off : {"off", ""}) {
+    const CommandLine line = Parse({"--metrics-listen", off});
+    ASSERT_TRUE(line.config.has_value()) << off;
+    EXPECT_EQ(line.config->metrics_listen, "") << off;
+  }
+  EXPECT_EQ(Parse({"--metrics-listen", "[::1]:0"}).config->metrics_listen, "[::1]:0");
+  for (const char* bad : {"unix:/run/metrics", "9464", "localhost:65536", "127.0.0.1:1,127.0.0.1:2", "on"}) {
+    ::testing::internal::CaptureStderr();
+    const CommandLine line = Parse({"--metrics-listen", bad});
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+                ::testing::AllOf(HasSubstr("--metrics-listen"), HasSubstr(bad)));
+    EXPECT_EQ(line.exit_code, kExitUsage) << bad;
+  }
 }
 
 TEST_F(ConfigTest, HelpAndVersionEndWithZero) {
