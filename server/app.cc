@@ -269,8 +269,7 @@ int RunServer(const ServerConfig& config, ShutdownSignals* signals) {
   DatasetCatalog catalog(config.data_dirs);
   LogDatasets(config.data_dirs, catalog);
   JobManagerOptions options = {.checkpoint_root = jobs_folder};
-  options.max_queued = config.max_queued;
-  options.max_jobs_per_client = config.max_jobs_per_client;
+  options.limits = {.max_queued = config.max_queued, .max_jobs_per_client = config.max_jobs_per_client};
   options.collective_timeout = config.collective_timeout;
   // A supervisor starts the next process.
   std::atomic<bool> unusable{false};

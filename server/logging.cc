@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <deque>
@@ -29,6 +30,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kPatience(100);  // of one who writes a line
 constexpr std::chrono::milliseconds kFlushPatience(500);
 constexpr size_t kMaxLines = 4096;
+
+std::atomic<LogLevel> least_level{LogLevel::kInfo};
 
 // One that does not block is waited for.
 void WriteAll(int fd, absl::string_view text) {
@@ -194,11 +197,14 @@ void SetUpLogging(LogLevel level) {
   const char* const stream = std::getenv("JOURNAL_STREAM");  // NOLINT(concurrency-mt-unsafe): nothing sets variables
   const LineFormat format =
       stream != nullptr && IsJournal(STDERR_FILENO, stream) ? LineFormat::kJournal : LineFormat::kTime;
+  SetLogLevel(level);
   StandardError() = std::make_unique<LineWriter>(STDERR_FILENO, format);
-  SetLogSink([level, format, writer = StandardError().get()](LogLevel line_level, absl::string_view message) {
-    if (line_level >= level) writer->Write(Line(format, line_level, message));
+  SetLogSink([format, writer = StandardError().get()](LogLevel line_level, absl::string_view message) {
+    if (line_level >= least_level) writer->Write(Line(format, line_level, message));
   });
 }
+
+void SetLogLevel(LogLevel level) { least_level = level; }
 
 void FlushLog() {
   if (StandardError() != nullptr) StandardError()->Flush(Clock::now() + kFlushPatience);

@@ -48,6 +48,9 @@ class LineWriter {
 // journal's format if that is what standard error is. Once.
 void SetUpLogging(LogLevel level);
 
+// Sets another level, for plug-ins, too. Safe from any thread.
+void SetLogLevel(LogLevel level);
+
 // Before the process ends: waits for a moment until all lines are out.
 void FlushLog();
 

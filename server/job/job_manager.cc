@@ -58,6 +58,7 @@ JobManager::JobManager(const JobManagerOptions& options, Backend* backend, Datas
                 .collective_timeout = options.collective_timeout,
                 .join_timeout = options.join_timeout,
                 .faults = options.faults},
+      limits_(options.limits),
       pool_(static_cast<int>(backend->devices().size())),
       health_(backend, &groups_, options.probe_interval,
               {.collective = options.collective_timeout, .join = options.join_timeout},
@@ -107,6 +108,11 @@ absl::Status JobManager::Recover(bool running_go_on) {
     if (job.state() == v1::QUEUED) Enqueue(live);
   }
   return absl::OkStatus();
+}
+
+void JobManager::SetLimits(const JobLimits& limits) {
+  MutexLock lock(&mutex_);
+  limits_ = limits;
 }
 
 void JobManager::Serve() {
@@ -169,16 +175,16 @@ absl::Status JobManager::CheckLimits(absl::string_view client) const {
   MutexLock lock(&mutex_);
   size_t waiting = live_.size();
   for (const auto& [live, thread] : threads_) waiting -= live_.contains(live->id) ? 1 : 0;
-  if (waiting >= options_.max_queued) {
+  if (waiting >= limits_.max_queued) {
     return absl::ResourceExhaustedError(
-        absl::StrCat(waiting, " jobs are queued or paused; the limit is ", options_.max_queued));
+        absl::StrCat(waiting, " jobs are queued or paused; the limit is ", limits_.max_queued));
   }
-  if (options_.max_jobs_per_client == 0) return absl::OkStatus();
+  if (limits_.max_jobs_per_client == 0) return absl::OkStatus();
   const auto held = static_cast<size_t>(
       std::count_if(live_.begin(), live_.end(), [&](const auto& entry) { return entry.second->client == client; }));
-  if (held < options_.max_jobs_per_client) return absl::OkStatus();
+  if (held < limits_.max_jobs_per_client) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
-      "client \"", client, "\" has ", held, " jobs that have not ended; the limit is ", options_.max_jobs_per_client));
+      "client \"", client, "\" has ", held, " jobs that have not ended; the limit is ", limits_.max_jobs_per_client));
 }
 
 absl::StatusOr<v1::Job> JobManager::CreateJob(const v1::StartRequest& request, absl::string_view client,

@@ -40,10 +40,14 @@
 
 namespace lenet {
 
+struct JobLimits {
+  size_t max_queued = 1000;        // jobs that wait, queued or paused
+  size_t max_jobs_per_client = 0;  // that have not ended; 0: no limit
+};
+
 struct JobManagerOptions {
   std::filesystem::path checkpoint_root;  // a folder for each job below it; empty: nothing is saved
-  size_t max_queued = 1000;               // jobs that wait, queued or paused
-  size_t max_jobs_per_client = 0;         // that have not ended; 0: no limit
+  JobLimits limits;                       // to begin with, see SetLimits
   size_t max_cached_groups = 8;
   std::chrono::milliseconds collective_timeout{0};  // see TrainJob
   std::chrono::milliseconds join_timeout{10'000};   // see TrainJob
@@ -90,6 +94,8 @@ class JobManager {
   // Uses every device once, and gives no jobs to those that fail. An error if all do, or if only together they fail;
   // CANCELLED if a drain began.
   absl::Status WarmUp() { return health_.WarmUp(); }
+  // For jobs that are started from now on; those that are there stay, be they too many.
+  void SetLimits(const JobLimits& limits) ABSL_LOCKS_EXCLUDED(mutex_);
   // From now on jobs are accepted, unless a drain began.
   void Serve() ABSL_LOCKS_EXCLUDED(admit_mutex_, mutex_);
 
@@ -209,6 +215,7 @@ class JobManager {
   mutable Mutex mutex_;
   mutable CondVar idle_;
   Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kStarting;
+  JobLimits limits_ ABSL_GUARDED_BY(mutex_);
   DevicePool pool_ ABSL_GUARDED_BY(mutex_);
   LiveJobs live_ ABSL_GUARDED_BY(mutex_);
   JobQueue queue_ ABSL_GUARDED_BY(mutex_);

@@ -131,6 +131,8 @@ class JobStore {
 
   // Forgets an ended job: its record, attempts and log. FAILED_PRECONDITION, with the state, if it has not ended.
   virtual absl::Status DeleteJob(absl::string_view id) = 0;
+  // In the place of StoreLimits::max_age. What is too old is forgotten by the next change that looks for it.
+  virtual void SetMaxAge(absl::Duration max_age) = 0;
   // Forgets the jobs that ended more than max_age before `now`.
   virtual absl::Status ForgetOld(absl::Time now) = 0;
 

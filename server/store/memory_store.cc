@@ -9,7 +9,7 @@
 
 namespace lenet {
 
-MemoryStore::MemoryStore(const StoreLimits& limits) : limits_(limits) {}
+MemoryStore::MemoryStore(const StoreLimits& limits) : limits_(limits), max_age_(limits.max_age) {}
 
 absl::StatusOr<CreateResult> MemoryStore::CreateJob(const v1::Job& job, std::vector<v1::MetricRecord> records) {
   LENET_RETURN_IF_ERROR(CheckNew(job));
@@ -127,6 +127,11 @@ absl::Status MemoryStore::DeleteJob(absl::string_view id) {
   return absl::OkStatus();
 }
 
+void MemoryStore::SetMaxAge(absl::Duration max_age) {
+  MutexLock lock(&mutex_);
+  max_age_ = max_age;
+}
+
 absl::Status MemoryStore::ForgetOld(absl::Time now) {
   ForgottenJobs forgotten(&limits_);
   MutexLock lock(&mutex_);
@@ -221,10 +226,10 @@ void MemoryStore::Retain(Row* row) {
 
 void MemoryStore::ForgetEnded(absl::Time now, ForgottenJobs* forgotten) {
   while (static_cast<int64_t>(ended_.size()) > limits_.max_ended_jobs) Forget(ended_.begin()->second, forgotten);
-  if (limits_.max_age == absl::InfiniteDuration()) return;
+  if (max_age_ == absl::InfiniteDuration()) return;
   for (auto it = ended_.begin(); it != ended_.end();) {
     Row* const row = (it++)->second;
-    if (now - FromTimestamp(row->job.ended_at()) > limits_.max_age) Forget(row, forgotten);
+    if (now - FromTimestamp(row->job.ended_at()) > max_age_) Forget(row, forgotten);
   }
 }
 

@@ -33,6 +33,7 @@ class MemoryStore : public JobStore {
   absl::StatusOr<v1::Job> ChangeState(absl::string_view id, StateUpdate update) override ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<v1::Job> UpdateJob(absl::string_view id, const JobEdit& edit) override ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status DeleteJob(absl::string_view id) override ABSL_LOCKS_EXCLUDED(mutex_);
+  void SetMaxAge(absl::Duration max_age) override ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status ForgetOld(absl::Time now) override ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<std::vector<Attempt>> ListAttempts(absl::string_view id) const override ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<uint64_t> AppendRecords(absl::string_view id, std::span<v1::MetricRecord> records) override
@@ -67,6 +68,7 @@ class MemoryStore : public JobStore {
   const StoreLimits limits_;
   std::atomic<uint64_t> revision_{0};
   mutable Mutex mutex_;
+  absl::Duration max_age_ ABSL_GUARDED_BY(mutex_);
   // Newest first. Nodes do not move.
   std::map<std::string, Row, std::greater<>> rows_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::string> ids_by_request_ ABSL_GUARDED_BY(mutex_);

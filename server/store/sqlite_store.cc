@@ -135,6 +135,7 @@ SqliteStore::SqliteStore(const StoreLimits& limits, StateLock lock, const fs::pa
       revision_(static_cast<uint64_t>(totals.revision)),
       wal_path_(absl::StrCat(DatabaseFile(folder).string(), "-wal")),
       jobs_folder_(JobsFolder(folder).string()),
+      max_age_(limits.max_age),
       writer_(std::move(writer)),
       totals_(totals),
       reader_(std::move(reader)),
@@ -322,8 +323,8 @@ absl::Status SqliteStore::ForgetEnded(absl::Time now, Totals* totals, ForgottenJ
     writer_.delete_first.Bind(1, totals->ended_jobs - limits_.max_ended_jobs);
     LENET_RETURN_IF_ERROR(Forget(&writer_.delete_first, totals, forgotten));
   }
-  if (limits_.max_age == absl::InfiniteDuration()) return absl::OkStatus();
-  writer_.delete_old.Bind(1, absl::ToUnixMicros(now - limits_.max_age));
+  if (max_age_ == absl::InfiniteDuration()) return absl::OkStatus();
+  writer_.delete_old.Bind(1, absl::ToUnixMicros(now - max_age_));
   return Forget(&writer_.delete_old, totals, forgotten);
 }
 
@@ -422,6 +423,11 @@ absl::Status SqliteStore::DeleteJob(absl::string_view id) {
   LENET_RETURN_IF_ERROR(Commit(&transaction, totals));
   forgotten.Commit();
   return absl::OkStatus();
+}
+
+void SqliteStore::SetMaxAge(absl::Duration max_age) {
+  MutexLock lock(&write_mutex_);
+  max_age_ = max_age;
 }
 
 absl::Status SqliteStore::ForgetOld(absl::Time now) {

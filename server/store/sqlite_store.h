@@ -60,6 +60,7 @@ class SqliteStore : public JobStore {
   absl::StatusOr<v1::Job> UpdateJob(absl::string_view id, const JobEdit& edit) override
       ABSL_LOCKS_EXCLUDED(write_mutex_);
   absl::Status DeleteJob(absl::string_view id) override ABSL_LOCKS_EXCLUDED(write_mutex_);
+  void SetMaxAge(absl::Duration max_age) override ABSL_LOCKS_EXCLUDED(write_mutex_);
   absl::Status ForgetOld(absl::Time now) override ABSL_LOCKS_EXCLUDED(write_mutex_);
   absl::StatusOr<std::vector<Attempt>> ListAttempts(absl::string_view id) const override
       ABSL_LOCKS_EXCLUDED(read_mutex_);
@@ -162,6 +163,7 @@ class SqliteStore : public JobStore {
   const std::string jobs_folder_;
   Mutex write_mutex_;  // taken before the others
   bool begun_ ABSL_GUARDED_BY(write_mutex_) = false;
+  absl::Duration max_age_ ABSL_GUARDED_BY(write_mutex_);
   Writer writer_ ABSL_GUARDED_BY(write_mutex_);
   Totals totals_ ABSL_GUARDED_BY(write_mutex_);
   std::optional<Durability> durability_ ABSL_GUARDED_BY(write_mutex_);  // that the connection is set to

@@ -106,6 +106,24 @@ TEST_P(JobStoreForgetting, OldJobsAreForgottenAndOthersAreNot) {
   EXPECT_THAT(Ids({}), ::testing::ElementsAre("waiting", "running"));
 }
 
+TEST_P(JobStoreForgetting, TheAgeCanBeChangedFromAnotherThread) {
+  Use({});
+  for (const char* id : {"a", "b"}) Create(id);
+  End("a", 10);
+  End("b", 40);
+  ASSERT_TRUE(store_->ForgetOld(At(71)).ok());
+  EXPECT_TRUE(forgotten_.empty());
+  std::thread changes([this] { store_->SetMaxAge(absl::Seconds(60)); });
+  EXPECT_TRUE(store_->ForgetOld(At(60)).ok());
+  changes.join();
+  EXPECT_TRUE(forgotten_.empty());
+  ASSERT_TRUE(store_->ForgetOld(At(71)).ok());
+  EXPECT_THAT(forgotten_, ::testing::ElementsAre("a"));
+  store_->SetMaxAge(absl::InfiniteDuration());
+  ASSERT_TRUE(store_->ForgetOld(At(1000000)).ok());
+  EXPECT_THAT(Ids({}), ::testing::ElementsAre("b"));
+}
+
 TEST_P(JobStoreForgetting, AnEndForgetsWhatIsTooOldByThen) {
   Use({.max_age = absl::Seconds(60)});
   Create("a");

@@ -78,10 +78,22 @@ absl::StatusOr<Dataset> LoadUnchanged(absl::string_view name, const DatasetFiles
 }  // namespace
 
 DatasetCatalog::DatasetCatalog(std::vector<fs::path> roots, int64_t cache_bytes)
-    : roots_(std::move(roots)), cache_bytes_(cache_bytes) {}
+    : cache_bytes_(cache_bytes), roots_(std::move(roots)) {}
 
-std::optional<DatasetCatalog::Found> DatasetCatalog::Search(const std::string& name) const {
-  for (const fs::path& configured : roots_) {
+void DatasetCatalog::SetRoots(std::vector<fs::path> roots) {
+  MutexLock lock(&roots_mutex_);
+  roots_ = std::move(roots);
+}
+
+// A copy: reading folders may take its time.
+std::vector<fs::path> DatasetCatalog::roots() const {
+  MutexLock lock(&roots_mutex_);
+  return roots_;
+}
+
+std::optional<DatasetCatalog::Found> DatasetCatalog::Search(const std::vector<fs::path>& roots,
+                                                            const std::string& name) {
+  for (const fs::path& configured : roots) {
     std::error_code error;
     const fs::path root = fs::canonical(configured, error);
     if (error) continue;
@@ -97,7 +109,7 @@ absl::StatusOr<DatasetCatalog::Found> DatasetCatalog::Find(absl::string_view nam
                                                    "\" is no name of a data set: it must be 1 to ", kMaxNameLength,
                                                    " of [A-Za-z0-9._-] and start with a letter or digit"));
   }
-  if (std::optional<Found> found = Search(std::string(name))) return *std::move(found);
+  if (std::optional<Found> found = Search(roots(), std::string(name))) return *std::move(found);
   std::vector<std::string> names;
   for (const auto& [found, place] : SearchAll()) names.push_back(found);
   return absl::NotFoundError(
@@ -116,8 +128,9 @@ absl::StatusOr<DatasetInfo> DatasetCatalog::Inspect(absl::string_view name) cons
 }
 
 std::map<std::string, DatasetCatalog::Found> DatasetCatalog::SearchAll() const {
+  const std::vector<fs::path> roots = this->roots();
   std::set<std::string> names;
-  for (const fs::path& root : roots_) {
+  for (const fs::path& root : roots) {
     std::error_code error;
     for (fs::directory_iterator entry(root, error), end; !error && entry != end; entry.increment(error)) {
       std::string name = entry->path().filename().string();
@@ -126,7 +139,7 @@ std::map<std::string, DatasetCatalog::Found> DatasetCatalog::SearchAll() const {
   }
   std::map<std::string, Found> all;
   for (const std::string& name : names) {
-    if (std::optional<Found> found = Search(name)) all.emplace(name, *std::move(found));
+    if (std::optional<Found> found = Search(roots, name)) all.emplace(name, *std::move(found));
   }
   return all;
 }

@@ -39,6 +39,9 @@ class DatasetCatalog {
   // `cache_bytes`; one that a job still holds lives until the job lets go, and is given to others meanwhile.
   explicit DatasetCatalog(std::vector<std::filesystem::path> roots, int64_t cache_bytes = int64_t{1} << 30);
 
+  // Calls that begin from now on look there. Loaded sets stay.
+  void SetRoots(std::vector<std::filesystem::path> roots) ABSL_LOCKS_EXCLUDED(roots_mutex_);
+
   // Every folder below the roots that holds at least one of the four files, by name. Reads headers alone.
   std::vector<DatasetInfo> List() const;
 
@@ -71,15 +74,18 @@ class DatasetCatalog {
     std::shared_ptr<const Dataset> kept;   // null once evicted
   };
 
-  std::optional<Found> Search(const std::string& name) const;  // of a name of the right form
+  std::vector<std::filesystem::path> roots() const ABSL_LOCKS_EXCLUDED(roots_mutex_);
+  // Of a name of the right form.
+  static std::optional<Found> Search(const std::vector<std::filesystem::path>& roots, const std::string& name);
   std::map<std::string, Found> SearchAll() const;
   absl::StatusOr<Found> Find(absl::string_view name) const;  // Resolve, with the root
   std::shared_ptr<const Dataset> Lookup(const std::string& fingerprint) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::shared_ptr<const Dataset> Store(std::string fingerprint, Dataset dataset) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Evict() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  const std::vector<std::filesystem::path> roots_;
   const int64_t cache_bytes_;
+  mutable Mutex roots_mutex_;
+  std::vector<std::filesystem::path> roots_ ABSL_GUARDED_BY(roots_mutex_);
   Mutex mutex_;
   CondVar loaded_;                                         // loading_ has lost one
   std::set<std::string> loading_ ABSL_GUARDED_BY(mutex_);  // fingerprints

@@ -189,5 +189,21 @@ TEST(SetUpLoggingTest, LinesForTheJournalHaveItsPrioritiesAndNoTime) {
                                  "<3>error \\[[0-9]+\\] one\\\\n<0>two\n"));
 }
 
+TEST(SetUpLoggingTest, TheLevelCanBeChanged) {
+  ::testing::internal::CaptureStderr();
+  SetUpLogging(LogLevel::kInfo);
+  const LogSink plug_ins = GetLogSink();
+  SetLogLevel(LogLevel::kDebug);
+  Log(LogLevel::kDebug, "one");
+  plug_ins(LogLevel::kDebug, "two");
+  SetLogLevel(LogLevel::kError);
+  Log(LogLevel::kWarning, "not this");
+  plug_ins(LogLevel::kWarning, "nor this");
+  FlushLog();
+  const std::string text = ::testing::internal::GetCapturedStderr();
+  SetLogSink(nullptr);
+  EXPECT_THAT(text, MatchesRegex(".* debug .* one\n.* debug .* two\n"));
+}
+
 }  // namespace
 }  // namespace lenet

@@ -467,7 +467,7 @@ TEST_F(RestartTest, WeightsThatAreNoSafetensorsFileAreRefused) {
 
 TEST(ClientLimitTest, AClientHoldsSoManyJobsAndNoMore) {
   ServerUnderTestOptions options = Paced();
-  options.manager.max_jobs_per_client = 2;
+  options.manager.limits.max_jobs_per_client = 2;
   ServerUnderTest server(options);
   const std::string first = server.manager().Start(ServerUnderTest::Request(0, 2), "10.0.0.1")->id();
   ASSERT_TRUE(server.manager().Start(ServerUnderTest::Request(0, 2), "10.0.0.1").ok());

@@ -286,7 +286,7 @@ TEST(JobManagerTest, RefusesTextsThatAreTooLongOrNotPrintable) {
 
 TEST(JobManagerTest, TheQueueHasALimit) {
   ServerUnderTestOptions options = Paced();
-  options.manager.max_queued = 2;
+  options.manager.limits.max_queued = 2;
   ServerUnderTest server(options);
   const std::string running = StartJob(&server, ServerUnderTest::Request(0, 2));
   server.AwaitStep(running, 1);
@@ -302,9 +302,33 @@ TEST(JobManagerTest, TheQueueHasALimit) {
   EXPECT_TRUE(absl::IsInvalidArgument(server.manager().Start(bad).status()));
 }
 
+TEST(JobManagerTest, TheLimitsCanBeChangedWhileOthersStartJobs) {
+  ServerUnderTestOptions options = Paced();
+  options.manager.limits.max_queued = 1;
+  ServerUnderTest server(options);
+  const std::string running = StartJob(&server, ServerUnderTest::Request(0, 2));
+  server.AwaitStep(running, 1);
+  const std::string waiting = StartJob(&server, ServerUnderTest::Request(5, 2));
+  const auto start = [&] { return server.manager().Start(ServerUnderTest::Request(5, 2)).status(); };
+  EXPECT_TRUE(absl::IsResourceExhausted(start()));
+
+  std::thread starts([&] { EXPECT_TRUE(Eventually([&] { return start().ok(); })); });
+  server.manager().SetLimits({.max_queued = 2});
+  starts.join();
+  EXPECT_THAT(std::string(start().message()), HasSubstr("2 jobs are queued or paused; the limit is 2"));
+
+  // Fewer than there are: these stay.
+  server.manager().SetLimits({.max_queued = 1});
+  EXPECT_THAT(std::string(start().message()), HasSubstr("2 jobs are queued or paused; the limit is 1"));
+  EXPECT_EQ(server.manager().GetJob(waiting)->state(), v1::QUEUED);
+
+  server.manager().SetLimits({.max_queued = 10, .max_jobs_per_client = 3});
+  EXPECT_THAT(std::string(start().message()), HasSubstr("has 3 jobs that have not ended; the limit is 3"));
+}
+
 TEST(JobManagerTest, PausedJobsCountAsWaitingAndMayAllBeResumed) {
   ServerUnderTestOptions options = Paced();
-  options.manager.max_queued = 2;
+  options.manager.limits.max_queued = 2;
   ServerUnderTest server(options);
   const std::string running = StartJob(&server, ServerUnderTest::Request(0, 2));
   server.AwaitStep(running, 1);

@@ -79,6 +79,24 @@ TEST_F(CatalogTest, ListsByNameTheFirstRootFirst) {
   EXPECT_THAT(DatasetCatalog({}).List(), IsEmpty());
 }
 
+TEST_F(CatalogTest, TheRootsCanBeChangedWhileOthersLook) {
+  PutDataset(Root("one") / "a");
+  PutDataset(Root("two") / "b");
+  DatasetCatalog catalog({root_ / "one"});
+  const std::shared_ptr<const Dataset> loaded = *catalog.Load("a");
+  std::thread looks([&] {
+    while (!catalog.Resolve("b").ok()) std::this_thread::yield();
+  });
+  catalog.SetRoots({root_ / "missing", root_ / "two"});
+  looks.join();
+  EXPECT_THAT(Names(catalog), ElementsAre("b"));
+  EXPECT_EQ(catalog.Load("a").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(loaded->name, "a");
+  catalog.SetRoots({root_ / "two", root_ / "one"});
+  EXPECT_THAT(Names(catalog), ElementsAre("a", "b"));
+  EXPECT_EQ(*catalog.Load("a"), loaded);
+}
+
 TEST_F(CatalogTest, ListsWhatIsWrongWithASet) {
   PutDataset(root_ / "bad");
   PutFile(root_ / "bad" / "t10k-images-idx3-ubyte", BytesOf("<html>"));
