@@ -70,7 +70,7 @@ done
 
 # Their licences ask for their notices.
 for package in libabsl-dev libc-ares-dev libcivetweb-dev libcli11-dev libgrpc-dev libgtest-dev libprotobuf-dev \
-  libre2-dev libssl-dev nlohmann-json3-dev prometheus-cpp-dev zlib1g-dev; do
+  libre2-dev libssl-dev libtomlplusplus-dev nlohmann-json3-dev prometheus-cpp-dev zlib1g-dev; do
   notice=/usr/share/doc/$package/copyright
   [ ! -e "$notice" ] || install -D -m 644 "$notice" "$folder/licenses/$package"
 done

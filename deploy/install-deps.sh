@@ -17,8 +17,8 @@ packages=(
   libgrpc++-dev libgrpc-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev libssl-dev
   # Trainer: gzip, JSON
   zlib1g-dev nlohmann-json3-dev
-  # Server and client: SQLite, command line, Prometheus endpoint
-  libsqlite3-dev libcli11-dev prometheus-cpp-dev libcivetweb-dev
+  # Server and client: SQLite, command line, configuration file, Prometheus endpoint
+  libsqlite3-dev libcli11-dev libtomlplusplus-dev prometheus-cpp-dev libcivetweb-dev
   # Tests and data
   libgtest-dev libgmock-dev dataset-fashion-mnist openssl python3 python3-grpcio
 )

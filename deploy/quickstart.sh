@@ -60,7 +60,8 @@ cmake --preset release >"$scratch/configure.log" 2>&1 || {
 cmake --build --preset release || fail "the build failed; see the compiler's message above"
 
 echo "Starting a private lenetd"
-"$build/server/lenetd" --listen 127.0.0.1:0 --port-file "$scratch/port" --state-dir "$scratch/state" --metrics-listen off \
+"$build/server/lenetd" --config /dev/null --listen 127.0.0.1:0 --port-file "$scratch/port" --state-dir "$scratch/state" \
+  --metrics-listen off \
   >"$scratch/lenetd.log" 2>&1 </dev/null &
 daemon=$!
 for _ in {1..600}; do

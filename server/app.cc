@@ -200,9 +200,9 @@ std::unique_ptr<GpuMonitor> WatchGpus(const Backend& backend) {
   return nullptr;
 }
 
-// Null without an address.
+// Null if none is wanted.
 absl::StatusOr<std::unique_ptr<Exporter>> StartExporter(const std::string& listen, MonitorSources sources) {
-  if (listen.empty()) return nullptr;
+  if (listen == kNoMetrics) return nullptr;
   LENET_ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(listen));
   LENET_ASSIGN_OR_RETURN(std::unique_ptr<Exporter> exporter,
                          Exporter::Start(address.host, address.port, std::move(sources)));
@@ -256,7 +256,7 @@ int RunServer(const ServerConfig& config, ShutdownSignals* signals) {
   const std::filesystem::path jobs_folder = JobsFolder(state_dir);
   if (const absl::Status made = MakeFolders(jobs_folder); !made.ok()) return ReportState(state_dir, made);
 
-  StoreLimits limits = {.max_age = config.max_job_age};
+  StoreLimits limits = {.max_age = config.max_job_age()};
   limits.forgotten = [jobs_folder](const std::string& id) { RemoveJobFolder(jobs_folder / id); };
   absl::StatusOr<std::unique_ptr<SqliteStore>> store = SqliteStore::Open(state_dir, limits);
   if (!store.ok()) return ReportState(state_dir, store.status());
@@ -299,7 +299,7 @@ int RunServer(const ServerConfig& config, ShutdownSignals* signals) {
   }
 
   std::unique_ptr<GpuMonitor> gpus;
-  if (!config.metrics_listen.empty()) gpus = WatchGpus(*selected->backend);
+  if (config.metrics_listen != kNoMetrics) gpus = WatchGpus(*selected->backend);
   const absl::StatusOr<std::unique_ptr<Exporter>> exporter =
       StartExporter(config.metrics_listen, {.version = LENET_VERSION,
                                             .backend = selected->backend.get(),

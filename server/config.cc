@@ -1,33 +1,30 @@
 #include "server/config.h"
 
-#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdint>
 #include <cstdlib>
-#include <map>
-#include <string>
 #include <utility>
 
-#include "absl/strings/numbers.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "server/rpc/listener.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "server/nearest_name.h"
+#include "server/settings.h"
+#include "server/toml_file.h"
+#include "trainer/base/file.h"
+#include "trainer/base/text.h"
 
 namespace lenet {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kExitCodes[] =
-    "Other commands: lenetd selftest checks libraries, devices and the machine; lenetd token makes a\n"
-    "token for --access-file. Each has a --help.\n"
-    "Exit codes: 0 shut down in order; 1 failure; 2 bad command line; 3 no usable backend;\n"
-    "4 cannot listen; 5 jobs did not end though aborted; 6 state folder in use, damaged or\n"
-    "not writable; 7 a device failed that only a new process can use. SIGTERM, SIGINT (Ctrl-C) and SIGHUP\n"
-    "shut down in order: running jobs save their state and go on when lenetd is back; at a second one\n"
-    "they go on from their last checkpoint.";
-
-constexpr double kMinSeconds = 0.001;  // the least that does not become 0
-constexpr double kMaxSeconds = 86400;
-constexpr int kMaxDays = 36500;
-constexpr size_t kMaxJobs = 1'000'000;
+constexpr char kNoFile[] = "/dev/null";
+constexpr int64_t kMaxFileBytes = 1 << 20;
+constexpr size_t kMaxValueBytes = 200;  // shown in an error
 
 // Empty if not set.
 std::string Environment(const char* name) {
@@ -35,29 +32,178 @@ std::string Environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// Validators of CLI11: each gives what is wrong, or nothing.
-std::string CheckListen(const std::string& text) { return std::string(ParseListenAddress(text).status().message()); }
-
-std::string CheckMetricsListen(const std::string& text) {
-  if (text.empty() || text == "off") return "";
-  const absl::StatusOr<ListenAddress> address = ParseListenAddress(text);
-  if (!address.ok()) return std::string(address.status().message());
-  return address->unix_path.empty() ? "" : absl::StrCat("\"", text, "\" must be host:port, or \"off\"");
+std::string DidYouMean(const std::string& nearest) {
+  return nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?");
 }
 
-std::string CheckNotEmpty(const std::string& text) { return text.empty() ? "the path is empty" : ""; }
-
-std::string CheckSeconds(const std::string& text) {
-  double seconds = 0;
-  // A NaN is outside, too.
-  const bool inside =
-      absl::SimpleAtod(text, &seconds) && (seconds == 0 || (seconds >= kMinSeconds && seconds <= kMaxSeconds));
-  return inside ? "" : absl::StrCat("\"", text, "\" must be 0, or ", kMinSeconds, " to ", kMaxSeconds, " seconds");
+std::string At(const fs::path& file, const TomlPlace& place) {
+  return absl::StrCat(file.string(), ":", place.line, ":", place.column);
 }
 
-std::chrono::milliseconds Milliseconds(double seconds) {
-  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+bool IsTable(absl::string_view key) {
+  return std::any_of(Settings().begin(), Settings().end(),
+                     [&](const Setting& setting) { return absl::string_view(setting.table()) == key; });
 }
+
+// The key that was meant by one that there is not: perhaps in another table, or with the flag's hyphens.
+std::string NearestKey(absl::string_view unknown) {
+  const std::string key = absl::StrReplaceAll(unknown, {{"-", "_"}});
+  const std::string name = key.substr(key.rfind('.') + 1);
+  std::vector<std::string> keys;
+  std::vector<std::string> names;
+  for (const Setting& setting : Settings()) {
+    if (setting.name() == name) return setting.key;
+    keys.push_back(setting.key);
+    names.push_back(setting.name());
+  }
+  const std::string nearest = NearestName(key, keys);
+  if (!nearest.empty()) return nearest;
+  const auto found = std::find(names.begin(), names.end(), NearestName(name, names));
+  return found == names.end() ? "" : keys[found - names.begin()];
+}
+
+bool Fits(TomlType value, SettingType setting) {
+  switch (setting) {
+    case SettingType::kInteger:
+      return value == TomlType::kInteger;
+    case SettingType::kNumber:
+      return value == TomlType::kInteger || value == TomlType::kFloat;
+    case SettingType::kBoolean:
+      return value == TomlType::kBoolean;
+    case SettingType::kText:
+    case SettingType::kList:
+      break;
+  }
+  return value == TomlType::kString;
+}
+
+absl::string_view Wanted(SettingType type) {
+  switch (type) {
+    case SettingType::kInteger:
+      return "an integer";
+    case SettingType::kNumber:
+      return "a number";
+    case SettingType::kBoolean:
+      return "a boolean";
+    case SettingType::kList:
+      return "an array of strings";
+    case SettingType::kText:
+      break;
+  }
+  return "a string";
+}
+
+// " = 5"; nothing for what has no short form.
+std::string Assigned(const TomlValue& value) {
+  if (value.type == TomlType::kString) return absl::StrCat(" = ", Shown(TomlString(value.text), kMaxValueBytes));
+  return value.text.empty() ? "" : absl::StrCat(" = ", value.text);
+}
+
+// Takes one source after the other, each of which goes before those before it, and collects what is wrong.
+class Loader {
+ public:
+  Loader() {
+    loaded_.config.data_dirs = DefaultDataDirs();
+    loaded_.config.state_dir = DefaultStateDir();
+    for (const Setting& setting : Settings()) loaded_.origins[setting.key] = "default";
+  }
+
+  void TakeFile(const fs::path& file, bool may_lack) {
+    if (file == kNoFile) return;
+    const absl::StatusOr<std::string> text = ReadFile(file, kMaxFileBytes);
+    if (may_lack && absl::IsNotFound(text.status())) return;
+    if (!text.ok()) return Refuse("configuration file", text.status().message());
+    loaded_.file_found = true;
+    const absl::StatusOr<std::vector<TomlEntry>> entries = ParseToml(*text);
+    if (!entries.ok()) return Refuse(absl::StrCat(file.string(), ":", entries.status().message()));
+    for (const TomlEntry& entry : *entries) TakeEntry(file, entry);
+  }
+
+  void TakeEnvironment(const std::map<std::string, std::string>& environment) {
+    std::map<std::string, const Setting*> settings;
+    std::vector<std::string> names = {kConfigVariable};
+    for (const Setting& setting : Settings()) {
+      settings[setting.variable()] = &setting;
+      names.push_back(setting.variable());
+    }
+    for (const auto& [name, value] : environment) {
+      const auto found = settings.find(name);
+      if (found == settings.end()) {
+        // Without its value, which may be another program's secret.
+        Refuse(name, absl::StrCat("there is no such setting", DidYouMean(NearestName(name, names))));
+      } else if (!value.empty()) {
+        const bool list = found->second->type == SettingType::kList;
+        const std::vector<std::string> values = list ? absl::StrSplit(value, ':') : std::vector{value};
+        Set(*found->second, values, name, absl::StrCat(name, " = ", Shown(TomlString(value), kMaxValueBytes)));
+      }
+    }
+  }
+
+  void TakeFlags(const std::map<std::string, std::vector<std::string>>& flags) {
+    for (const auto& [key, values] : flags) {
+      const Setting& setting = *FindSetting(key);
+      const std::string text = absl::StrJoin(
+          values, ", ", [](std::string* out, const std::string& value) { out->append(TomlString(value)); });
+      const std::string shown = absl::StrCat(setting.flag(), " = ", Shown(text, kMaxValueBytes));
+      // What a shell makes of a variable that is not set must not turn off what the file turns on.
+      if (std::find(values.begin(), values.end(), "") != values.end()) {
+        Refuse(shown, "the value is empty");
+      } else {
+        Set(setting, values, setting.flag(), shown);
+      }
+    }
+  }
+
+  LoadedConfig Loaded() && { return std::move(loaded_); }
+
+ private:
+  void Refuse(absl::string_view error) { loaded_.errors.push_back(Shown(error)); }
+  void Refuse(absl::string_view where, absl::string_view reason) { Refuse(absl::StrCat(where, ": ", reason)); }
+
+  void TakeEntry(const fs::path& file, const TomlEntry& entry) {
+    const TomlValue& value = entry.value;
+    const Setting* const setting = FindSetting(entry.key);
+    if (setting != nullptr) return TakeValue(*setting, file, entry);
+    if (!IsTable(entry.key)) {
+      Refuse(absl::StrCat(At(file, entry.place), ": ", entry.key),
+             absl::StrCat("there is no such setting", DidYouMean(NearestKey(entry.key))));
+    } else if (value.type != TomlType::kTable) {
+      Refuse(absl::StrCat(At(file, value.place), ": ", entry.key, Assigned(value)),
+             absl::StrCat("must be a table, not ", Described(value.type)));
+    }
+  }
+
+  void TakeValue(const Setting& setting, const fs::path& file, const TomlEntry& entry) {
+    const TomlValue& value = entry.value;
+    // A list of one may be written without brackets.
+    const bool array = setting.type == SettingType::kList && value.type == TomlType::kArray;
+    std::vector<std::string> values;
+    for (const TomlValue& element : array ? value.elements : std::vector{value}) {
+      if (!Fits(element.type, setting.type)) {
+        const std::string bound = setting.accepts.empty() ? "" : absl::StrCat(" (", setting.accepts, ")");
+        return Refuse(absl::StrCat(At(file, element.place), ": ", setting.key, Assigned(element)),
+                      absl::StrCat("must be ", Wanted(array ? SettingType::kText : setting.type), bound, ", not ",
+                                   Described(element.type)));
+      }
+      values.push_back(element.text);
+    }
+    Set(setting, values, absl::StrCat(file.string(), ":", entry.place.line),
+        absl::StrCat(At(file, value.place), ": ", setting.key, Assigned(value)));
+  }
+
+  // `shown` is the value with its name and place, for an error.
+  void Set(const Setting& setting, const std::vector<std::string>& values, std::string origin,
+           absl::string_view shown) {
+    for (const std::string& value : values) {
+      if (value.find('\0') != std::string::npos) return Refuse(shown, "must be without NUL characters");
+    }
+    const absl::Status set = setting.set(values, &loaded_.config);
+    if (!set.ok()) return Refuse(shown, set.message());
+    loaded_.origins[setting.key] = std::move(origin);
+  }
+
+  LoadedConfig loaded_;
+};
 
 }  // namespace
 
@@ -80,84 +226,27 @@ std::vector<fs::path> DefaultDataDirs() {
   return dirs;
 }
 
-CommandLine ParseCommandLine(int argc, const char* const* argv) {
-  ServerConfig config = {
-      .listen = "127.0.0.1:50051", .data_dirs = DefaultDataDirs(), .state_dir = DefaultStateDir(), .backend = "auto"};
-  // No port of Prometheus' own list, which is full, nor one of those that Linux gives to outgoing connections.
-  config.metrics_listen = "127.0.0.1:25051";
-  double drain_seconds = 30;
-  double collective_seconds = 60;
-  std::string on_restart = "resume";
-  int max_job_days = 0;
-  std::string log_level = "info";
-  const std::map<std::string, LogLevel> levels = {{"debug", LogLevel::kDebug},
-                                                  {"info", LogLevel::kInfo},
-                                                  {"warning", LogLevel::kWarning},
-                                                  {"error", LogLevel::kError}};
+LoadedConfig LoadConfig(const ConfigSources& sources) {
+  Loader loader;
+  loader.TakeFile(sources.file, sources.file_may_lack);
+  loader.TakeEnvironment(sources.environment);
+  loader.TakeFlags(sources.flags);
+  return std::move(loader).Loaded();
+}
 
-  CLI::App app("lenetd trains LeNet-type networks on this machine's GPUs or CPU cores for clients over gRPC.");
-  app.set_version_flag("--version", std::string("lenetd ") + LENET_VERSION);
-  app.footer(kExitCodes);
-  app.option_defaults()->always_capture_default();
-  app.add_option("--listen", config.listen, "Address to serve on, host:port or unix:path; port 0 takes any free one")
-      ->check(CheckListen);
-  app.add_option("--tls-cert", config.tls.certificate, "PEM file of the server's certificate; turns TLS on")
-      ->check(CheckNotEmpty);
-  app.add_option("--tls-key", config.tls.key, "PEM file of its private key")->check(CheckNotEmpty);
-  app.add_option("--tls-client-ca", config.tls.client_ca,
-                 "PEM file of the roots of clients' certificates; clients without one are turned away")
-      ->check(CheckNotEmpty);
-  app.add_option("--access-file", config.access_file,
-                 "File of rules that give clients their roles, see lenetd token; without: all who connect may do all")
-      ->check(CheckNotEmpty);
-  app.add_flag("--insecure", config.insecure,
-               "Serve without TLS where other machines reach the address: they can start and stop jobs");
-  app.add_option("--data-dir", config.data_dirs,
-                 "Folder of data sets; may be given more than once, and replaces the defaults")
-      ->allow_extra_args(false)
-      ->check(CheckNotEmpty);
-  app.add_option("--state-dir", config.state_dir,
-                 "Folder for jobs, their metrics and their checkpoints; one lenetd at a time")
-      ->check(CheckNotEmpty);
-  app.add_option("--backend", config.backend, "Devices to train on; auto takes GPUs if there are any")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
-  app.add_option("--plugin-dir", config.plugin_dir, "Folder of the backends' libraries");
-  app.add_option("--log-level", log_level, "Least severe lines to log")
-      ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
-  app.add_option("--drain-timeout", drain_seconds, "Seconds that running jobs get to stop at shutdown")
-      ->check(CheckSeconds);
-  app.add_option(
-         "--on-restart", on_restart,
-         "What becomes of jobs that ran when lenetd was killed, not shut down: resume them from their last checkpoint, "
-         "or fail them")
-      ->check(CLI::IsMember({"resume", "fail"}));
-  app.add_option("--collective-timeout", collective_seconds,
-                 "Seconds that ranks may stand still in a collective before the job fails; 0: for ever")
-      ->check(CheckSeconds);
-  app.add_option("--max-queued", config.max_queued, "Jobs that may wait, paused ones among them")
-      ->check(CLI::Range(size_t{1}, kMaxJobs));
-  app.add_option("--max-jobs-per-client", config.max_jobs_per_client,
-                 "Jobs that have not ended that one client address may have; 0: no limit")
-      ->check(CLI::Range(size_t{0}, kMaxJobs));
-  app.add_option("--max-job-days", max_job_days, "Days after which an ended job is forgotten; 0: never by its age")
-      ->check(CLI::Range(0, kMaxDays));
-  app.add_option("--metrics-listen", config.metrics_listen,
-                 "Address that serves /metrics to Prometheus, host:port; \"off\": none")
-      ->check(CheckMetricsListen);
-  app.add_option("--port-file", config.port_file,
-                 "File to write the address to once the server serves; goes when the server does");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return {.exit_code = app.exit(error) == 0 ? kExitOk : kExitUsage};
+std::string ConfigText(const ConfigSources& sources, const LoadedConfig& loaded) {
+  std::string text = absl::StrCat("# lenetd's configuration; its file: ", Shown(sources.file.string()),
+                                  loaded.file_found || sources.file == kNoFile ? "" : ", which is not there", "\n");
+  std::string table;
+  for (const Setting& setting : Settings()) {
+    if (setting.table() != table) {
+      table = setting.table();
+      absl::StrAppend(&text, "\n[", table, "]\n");
+    }
+    absl::StrAppend(&text, setting.name(), " = ", TomlOf(setting, loaded.config), "  # ",
+                    Shown(loaded.origins.at(setting.key)), "\n");
   }
-  if (config.metrics_listen == "off") config.metrics_listen.clear();
-  config.log_level = levels.at(log_level);
-  config.drain_timeout = Milliseconds(drain_seconds);
-  config.running_jobs_go_on = on_restart == "resume";
-  config.collective_timeout = Milliseconds(collective_seconds);
-  if (max_job_days > 0) config.max_job_age = absl::Hours(24) * max_job_days;
-  return {.config = std::move(config)};
+  return text;
 }
 
 }  // namespace lenet

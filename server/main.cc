@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/app.h"
-#include "server/config.h"
+#include "server/command_line.h"
 #include "server/logging.h"
 #include "server/selftest_command.h"
 #include "server/shutdown_signals.h"
@@ -52,6 +52,9 @@ int main(int argc, char** argv) {
   if (!command_line.config) return command_line.exit_code;
   lenet::SetUpLogging(command_line.config->log_level);
   RaiseDescriptorLimit();
+  if (command_line.file_found) {
+    lenet::Log(lenet::LogLevel::kInfo, absl::StrCat("configuration file: ", command_line.sources.file.string()));
+  }
   lenet::ShutdownSignals signals;
   const int exit_code = lenet::RunServer(*command_line.config, &signals);
   lenet::FlushLog();

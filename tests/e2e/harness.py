@@ -1,8 +1,9 @@
 """What the end-to-end tests share: a daemon of their own, lenetctl, and small data sets.
 
 The programs come from the variables LENETD, LENETCTL and LENET_PLUGINS, which ctest sets; without the last one, lenetd
-looks for its plug-ins by itself. LENET_BACKEND is what it trains on; without: the CPU. Nothing waits a fixed time:
-every wait ends with what it waits for, and fails after PATIENCE seconds.
+looks for its plug-ins by itself. LENET_BACKEND is what it trains on; without: the CPU. A configuration file of this
+machine is not read. Nothing waits a fixed time: every wait ends with what it waits for, and fails after PATIENCE
+seconds.
 """
 import collections
 import json
@@ -18,6 +19,7 @@ import time
 import unittest
 
 PATIENCE = 120.0
+os.environ["LENETD_CONFIG"] = os.devnull
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PYTHON = "/usr/bin/python3"  # the distribution's, which has its python3-grpcio
 
@@ -88,8 +90,9 @@ class Daemon:
         self.state_dir = folder / "state"
         port_file = folder / f"port-{time.monotonic_ns()}"
         self.process = subprocess.Popen([
-            program("LENETD"), "--listen", listen, "--port-file", port_file, "--data-dir", data_dir, "--state-dir",
-            self.state_dir, "--metrics-listen", metrics, *backend_arguments(), *arguments], stderr=stderr)
+            program("LENETD"), "--listen", listen, "--port-file", port_file, "--state-dir", self.state_dir,
+            *(["--data-dir", data_dir] if data_dir else []), "--metrics-listen", metrics, *backend_arguments(),
+            *arguments], stderr=stderr)
         wait_until(lambda: port_file.exists() or self.process.poll() is not None, "the daemon serves")
         if self.process.poll() is not None:
             raise AssertionError(f"lenetd ended with code {self.process.returncode}")

@@ -5,7 +5,7 @@ import subprocess
 import unittest
 from unittest import mock
 
-from harness import PATIENCE, TestCase, program
+from harness import PATIENCE, ROOT, TestCase, program
 
 
 class InstallTest(TestCase):
@@ -19,6 +19,7 @@ class InstallTest(TestCase):
         self.assertEqual(sorted(path.name for path in moved.iterdir()), ["bin", "lib", "share"])
         self.assertEqual(sorted(path.name for path in (moved / "bin").iterdir()), ["lenetctl", "lenetd"])
         self.assertIn("_lenetctl", (moved / "share/bash-completion/completions/lenetctl").read_text())
+        self.assertEqual((moved / "share/lenet/lenetd.toml").read_text(), (ROOT / "deploy/lenetd.toml").read_text())
 
         environment = mock.patch.dict(os.environ, LENETD=str(moved / "bin/lenetd"),
                                       LENETCTL=str(moved / "bin/lenetctl"))
