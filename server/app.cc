@@ -17,11 +17,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "server/job/job_manager.h"
+#include "server/logging.h"
 #include "server/monitoring/exporter.h"
 #include "server/monitoring/gpu_monitor.h"
 #include "server/progress_watch.h"
@@ -148,6 +150,10 @@ void WarnOfLostJobs(const JobStore& store, const std::filesystem::path& state_di
                                        " among them: they may be all that is left of these"));
 }
 
+JobLimits LimitsOf(const ServerConfig& config) {
+  return {.max_queued = config.max_queued, .max_jobs_per_client = config.max_jobs_per_client};
+}
+
 void RemoveJobFolder(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::remove_all(folder, error);
@@ -231,7 +237,7 @@ bool EndJobs(JobManager* manager, const ShutdownSignals& signals, std::chrono::m
 
 }  // namespace
 
-int RunServer(const ServerConfig& config, ShutdownSignals* signals) {
+int RunServer(const ServerConfig& config, ShutdownSignals* signals, ConfigReloader* reloader) {
   const absl::Time started_at = absl::Now();
   RouteGrpcLog();
   const absl::StatusOr<std::optional<Descriptor>> passed = PassedSocketFromEnvironment();
@@ -269,7 +275,7 @@ int RunServer(const ServerConfig& config, ShutdownSignals* signals) {
   DatasetCatalog catalog(config.data_dirs);
   LogDatasets(config.data_dirs, catalog);
   JobManagerOptions options = {.checkpoint_root = jobs_folder};
-  options.limits = {.max_queued = config.max_queued, .max_jobs_per_client = config.max_jobs_per_client};
+  options.limits = LimitsOf(config);
   options.collective_timeout = config.collective_timeout;
   // A supervisor starts the next process.
   std::atomic<bool> unusable{false};
@@ -318,6 +324,17 @@ int RunServer(const ServerConfig& config, ShutdownSignals* signals) {
     (*server)->SetServing(false);
     manager.BeginDrain();
   });
+  std::vector<std::filesystem::path> data_dirs = config.data_dirs;
+  reloader->SetApply([&](const ServerConfig& changed) {
+    SetLogLevel(changed.log_level);
+    manager.SetLimits(LimitsOf(changed));
+    (*store)->SetMaxAge(changed.max_job_age());
+    if (changed.data_dirs == data_dirs) return;
+    data_dirs = changed.data_dirs;
+    catalog.SetRoots(data_dirs);
+    LogDatasets(data_dirs, catalog);
+  });
+  const absl::Cleanup no_reloads = [reloader] { reloader->SetApply(nullptr); };
   const absl::Status warm = manager.WarmUp();
   if (!warm.ok() && !absl::IsCancelled(warm)) {
     signals->SetCallback(nullptr);

@@ -21,12 +21,12 @@ namespace {
 constexpr char kFooter[] =
     "Each setting may also stand in the configuration file, under its name with _ for -, or in a variable of\n"
     "the environment, as in LENETD_MAX_QUEUED (folders with : between). Flags go before variables, these\n"
-    "before the file.\n\n"
+    "before the file. SIGHUP reads the file again.\n\n"
     "Other commands: lenetd selftest checks libraries, devices and the machine; lenetd token makes a\n"
     "token for --access-file. Each has a --help.\n"
     "Exit codes: 0 shut down in order; 1 failure; 2 bad command line or configuration; 3 no usable backend;\n"
     "4 cannot listen; 5 jobs did not end though aborted; 6 state folder in use, damaged or\n"
-    "not writable; 7 a device failed that only a new process can use. SIGTERM, SIGINT (Ctrl-C) and SIGHUP\n"
+    "not writable; 7 a device failed that only a new process can use. SIGTERM and SIGINT (Ctrl-C)\n"
     "shut down in order: running jobs save their state and go on when lenetd is back; at a second one\n"
     "they go on from their last checkpoint.";
 

@@ -8,7 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "server/app.h"
 #include "server/command_line.h"
+#include "server/config_reloader.h"
 #include "server/logging.h"
+#include "server/reload_signal.h"
 #include "server/selftest_command.h"
 #include "server/shutdown_signals.h"
 #include "server/token_command.h"
@@ -55,8 +57,10 @@ int main(int argc, char** argv) {
   if (command_line.file_found) {
     lenet::Log(lenet::LogLevel::kInfo, absl::StrCat("configuration file: ", command_line.sources.file.string()));
   }
+  lenet::ConfigReloader reloader(command_line.sources, *command_line.config, command_line.file_found);
+  lenet::ReloadSignal reload_signal([&reloader] { reloader.Reload(); });
   lenet::ShutdownSignals signals;
-  const int exit_code = lenet::RunServer(*command_line.config, &signals);
+  const int exit_code = lenet::RunServer(*command_line.config, &signals, &reloader);
   lenet::FlushLog();
   return exit_code;
 }

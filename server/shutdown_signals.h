@@ -1,4 +1,4 @@
-// SIGTERM, SIGINT and SIGHUP as events.
+// SIGTERM and SIGINT as events.
 #ifndef LENET_SERVER_SHUTDOWN_SIGNALS_H_
 #define LENET_SERVER_SHUTDOWN_SIGNALS_H_
 
@@ -11,8 +11,7 @@
 namespace lenet {
 
 // Make it before any other thread: it blocks the signals for this thread and all that it starts, and waits for them on
-// a thread of its own. SIGHUP is none of them if the process was started to ignore it, as by nohup. SIGPIPE is ignored
-// from then on.
+// a thread of its own. SIGPIPE is ignored from then on.
 class ShutdownSignals {
  public:
   ShutdownSignals();

@@ -90,15 +90,6 @@ class ShutdownTest(DaemonTest):
             self.start_daemon().process.send_signal(signal_number)
             self.assertEqual(self.daemon.wait(), 0)
 
-    def test_sighup_ends_it_as_sigterm_does(self):
-        before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # a daemon that is started to ignore it does
-        self.addCleanup(signal.signal, signal.SIGHUP, before)
-        self.start_daemon()
-        job = self.endless_job()
-        self.daemon.process.send_signal(signal.SIGHUP)
-        self.assertEqual(self.daemon.wait(), 0)
-        self.assertTrue(self.checkpoints(job))
-
     def test_a_watcher_whose_server_is_gone_gives_up(self):
         self.start_daemon()
         job = self.endless_job()

@@ -51,6 +51,11 @@ class AppTest : public ::testing::Test {
     return log_;
   }
 
+  static int Run(const ServerConfig& config, ShutdownSignals* signals) {
+    ConfigReloader reloader({}, config, /*file_found=*/false);
+    return RunServer(config, signals, &reloader);
+  }
+
   bool HasPlugin() const { return fs::exists(fs::path(config_.plugin_dir) / "liblenet_cpu.so"); }
 
   // The address, once the server serves; empty if it does not come.
@@ -74,7 +79,7 @@ TEST_F(AppTest, WithoutAPluginThereIsNoBackend) {
   ShutdownSignals signals;
   for (const char* backend : {"cpu", "cuda", "auto"}) {
     config_.backend = backend;
-    EXPECT_EQ(RunServer(config_, &signals), kExitBackend);
+    EXPECT_EQ(Run(config_, &signals), kExitBackend);
   }
   EXPECT_THAT(log(), HasSubstr("liblenet_cpu.so"));
 }
@@ -83,7 +88,7 @@ TEST_F(AppTest, AStateFolderThatCannotBeMadeIsAnError) {
   std::ofstream(folder_.path() / "file") << "x";
   config_.state_dir = folder_.path() / "file" / "state";
   ShutdownSignals signals;
-  EXPECT_EQ(RunServer(config_, &signals), kExitState);
+  EXPECT_EQ(Run(config_, &signals), kExitState);
   EXPECT_THAT(log(), HasSubstr("--state-dir"));
 }
 
@@ -92,7 +97,7 @@ TEST_F(AppTest, ServesUntilASignalComes) {
   ASSERT_TRUE(WriteDataset(folder_.path() / "data" / "small", *SyntheticDataset(640, 100)));
   ShutdownSignals signals;
   int exit_code = -1;
-  std::thread server([&] { exit_code = RunServer(config_, &signals); });
+  std::thread server([&] { exit_code = Run(config_, &signals); });
   const std::string address = AwaitPortFile();
   const auto stub = v1::TrainingService::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
 
@@ -163,12 +168,52 @@ TEST_F(AppTest, MetricsBeyondThisMachineAreWarnedOf) {
   EXPECT_THAT(log(), HasSubstr("--metrics-listen: whoever reaches http://0.0.0.0:"));
 }
 
+TEST_F(AppTest, AReloadTakesEffectWhileItServes) {
+  if (!HasPlugin()) GTEST_SKIP() << "no CPU plug-in in " << config_.plugin_dir;
+  ASSERT_TRUE(WriteDataset(folder_.path() / "other" / "small", *SyntheticDataset(640, 100)));
+  config_.max_jobs_per_client = 1;
+  const ConfigSources sources = {.file = folder_.path() / "lenetd.toml"};
+  ConfigReloader reloader(sources, config_, /*file_found=*/true);
+  ShutdownSignals signals;
+  int exit_code = -1;
+  std::thread server([&] { exit_code = RunServer(config_, &signals, &reloader); });
+  const auto stub =
+      v1::TrainingService::NewStub(grpc::CreateChannel(AwaitPortFile(), grpc::InsecureChannelCredentials()));
+  v1::StartRequest start;
+  start.mutable_spec()->set_dataset("small");
+  start.mutable_spec()->set_ranks(1);
+  start.mutable_spec()->set_batch_size(16);
+  start.mutable_spec()->set_max_steps(1'000'000'000);
+  const auto try_start = [&] {
+    grpc::ClientContext context;
+    v1::StartResponse started;
+    return stub->Start(&context, start, &started);
+  };
+  EXPECT_EQ(try_start().error_code(), grpc::StatusCode::NOT_FOUND);
+
+  std::ofstream(sources.file) << "data_dir = ['" << (folder_.path() / "other").string()
+                              << "']\nlog_level = 'debug'\n[limits]\nmax_jobs_per_client = 2\nmax_job_days = 1\n";
+  reloader.Reload();
+  EXPECT_TRUE(try_start().ok());
+  EXPECT_TRUE(try_start().ok());
+  EXPECT_THAT(try_start().error_message(), HasSubstr("the limit is 2"));
+  EXPECT_THAT(log(), HasSubstr("data sets: small; looked in " + (folder_.path() / "other").string()));
+
+  ::kill(::getpid(), SIGTERM);
+  server.join();
+  EXPECT_EQ(exit_code, kExitOk);
+  // There is nothing left that it could be applied to.
+  std::ofstream(sources.file) << "";
+  reloader.Reload();
+  EXPECT_THAT(log(), ::testing::Not(HasSubstr("limits.max_jobs_per_client: 2 ->")));
+}
+
 TEST_F(AppTest, ASignalBeforeItServesEndsIt) {
   if (!HasPlugin()) GTEST_SKIP() << "no CPU plug-in in " << config_.plugin_dir;
   ShutdownSignals signals;
   ::kill(::getpid(), SIGTERM);
   signals.WaitForFirst();
-  EXPECT_EQ(RunServer(config_, &signals), kExitOk);
+  EXPECT_EQ(Run(config_, &signals), kExitOk);
   EXPECT_FALSE(fs::exists(config_.port_file));
   EXPECT_THAT(log(), ::testing::Not(HasSubstr("serving on")));
 }
@@ -178,10 +223,10 @@ TEST_F(AppTest, FoldersOfUnknownJobsAreTold) {
   ShutdownSignals signals;
   ::kill(::getpid(), SIGTERM);
   signals.WaitForFirst();
-  EXPECT_EQ(RunServer(config_, &signals), kExitOk);
+  EXPECT_EQ(Run(config_, &signals), kExitOk);
   EXPECT_THAT(log(), ::testing::Not(HasSubstr("the database does not know")));
   fs::create_directories(config_.state_dir / "jobs" / "0123456789abcdef");
-  EXPECT_EQ(RunServer(config_, &signals), kExitOk);
+  EXPECT_EQ(Run(config_, &signals), kExitOk);
   EXPECT_THAT(log(), HasSubstr("folders of 1 jobs that the database does not know, 0123456789abcdef among them"));
 }
 
@@ -189,7 +234,7 @@ TEST_F(AppTest, APortFileThatCannotBeWrittenIsAnError) {
   if (!HasPlugin()) GTEST_SKIP() << "no CPU plug-in in " << config_.plugin_dir;
   config_.port_file = folder_.path() / "missing" / "port";
   ShutdownSignals signals;
-  EXPECT_EQ(RunServer(config_, &signals), kExitFailure);
+  EXPECT_EQ(Run(config_, &signals), kExitFailure);
   EXPECT_THAT(log(), HasSubstr("--port-file"));
 }
 
@@ -198,7 +243,7 @@ TEST_F(AppTest, APortFileThatAnotherWroteIsLeftAlone) {
   std::ofstream(config_.port_file) << "from an earlier run\n";
   ShutdownSignals signals;
   int exit_code = -1;
-  std::thread server([&] { exit_code = RunServer(config_, &signals); });
+  std::thread server([&] { exit_code = Run(config_, &signals); });
   while (AwaitPortFile() == "from an earlier run") std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_THAT(AwaitPortFile(), HasSubstr("127.0.0.1:"));
   std::ofstream(config_.port_file) << "127.0.0.1:1\n";
@@ -216,7 +261,7 @@ TEST_F(AppTest, APortFileThatIsNoFileIsRefusedAndLeftAlone) {
        {folder_.path() / "pipe", folder_.path() / "link", folder_.path(), fs::path("/dev/null")}) {
     const fs::file_type before = fs::symlink_status(path).type();
     config_.port_file = path;
-    EXPECT_EQ(RunServer(config_, &signals), kExitFailure) << path;
+    EXPECT_EQ(Run(config_, &signals), kExitFailure) << path;
     EXPECT_EQ(fs::symlink_status(path).type(), before) << path;
     EXPECT_THAT(log(), HasSubstr("--port-file: '" + path.string()));
   }
@@ -226,17 +271,17 @@ TEST_F(AppTest, AStateFolderInUseOrDamagedIsAnError) {
   if (!HasPlugin()) GTEST_SKIP() << "no CPU plug-in in " << config_.plugin_dir;
   ShutdownSignals signals;
   int exit_code = -1;
-  std::thread server([&] { exit_code = RunServer(config_, &signals); });
+  std::thread server([&] { exit_code = Run(config_, &signals); });
   AwaitPortFile();
   ServerConfig second = config_;
   second.port_file.clear();
   ShutdownSignals unused;
-  EXPECT_EQ(RunServer(second, &unused), kExitState);
+  EXPECT_EQ(Run(second, &unused), kExitState);
   EXPECT_THAT(log(), HasSubstr("another lenetd has '" + config_.state_dir.string() + "' in use"));
   second.state_dir = folder_.path() / "damaged";
   fs::create_directories(second.state_dir);
   std::ofstream(second.state_dir / "lenetd.db") << std::string(5000, 'x');
-  EXPECT_EQ(RunServer(second, &unused), kExitState);
+  EXPECT_EQ(Run(second, &unused), kExitState);
   EXPECT_THAT(log(), HasSubstr("lenetd.db"));
   while (signals.count() == 0) {
     ::kill(::getpid(), SIGTERM);
@@ -250,16 +295,16 @@ TEST_F(AppTest, APortInUseIsAnError) {
   if (!HasPlugin()) GTEST_SKIP() << "no CPU plug-in in " << config_.plugin_dir;
   ShutdownSignals signals;
   int exit_code = -1;
-  std::thread server([&] { exit_code = RunServer(config_, &signals); });
+  std::thread server([&] { exit_code = Run(config_, &signals); });
   ServerConfig second = config_;
   second.listen = AwaitPortFile();
   second.port_file.clear();
   second.state_dir = folder_.path() / "state2";
   ShutdownSignals unused;
-  EXPECT_EQ(RunServer(second, &unused), kExitListen);
+  EXPECT_EQ(Run(second, &unused), kExitListen);
   EXPECT_THAT(log(), HasSubstr("Address already in use"));
   second.listen = "nonsense";
-  EXPECT_EQ(RunServer(second, &unused), kExitUsage);
+  EXPECT_EQ(Run(second, &unused), kExitUsage);
   // Either may get the signal.
   while (signals.count() == 0) {
     ::kill(::getpid(), SIGTERM);
