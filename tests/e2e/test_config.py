@@ -73,10 +73,11 @@ class CheckTest(ConfigTestCase):
             '--drain-timeout = "soon": must be 0, or 0.001 to 86400 seconds',
             "Run with --help for more information.",
         ])
-        self.write("[limits\n")
-        done = self.check("--config", self.file)
-        self.assertEqual(done.returncode, LENETD_USAGE)
-        self.assertIn(f"{self.file}:1:", done.stderr)
+        for text in ("[limits\n", "[.limits]\n", "[=]\n"):
+            self.write(text)
+            done = self.check("--config", self.file)
+            self.assertEqual(done.returncode, LENETD_USAGE, done.stderr)
+            self.assertIn(f"{self.file}:1:", done.stderr)
         missing = self.folder / "missing.toml"
         for done in (self.check("--config", missing), self.check(LENETD_CONFIG=str(missing))):
             self.assertEqual(done.returncode, LENETD_USAGE)
