@@ -56,7 +56,7 @@ std::string NearestKey(absl::string_view unknown) {
     keys.push_back(setting.key);
     names.push_back(setting.name());
   }
-  const std::string nearest = NearestName(key, keys);
+  std::string nearest = NearestName(key, keys);
   if (!nearest.empty()) return nearest;
   const auto found = std::find(names.begin(), names.end(), NearestName(name, names));
   return found == names.end() ? "" : keys[found - names.begin()];

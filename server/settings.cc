@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <filesystem>
 #include <type_traits>
 #include <utility>
 
@@ -18,8 +17,6 @@
 
 namespace lenet {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr double kMinSeconds = 0.001;  // the least that does not become 0
 constexpr double kMaxSeconds = 86400;
@@ -63,19 +60,20 @@ using TypeIn = std::decay_t<std::invoke_result_t<Field, ServerConfig&>>;
 
 // All but `set` and `get`.
 template <typename Field>
-Setting Common(SettingType type, std::string key, Field field, Takes takes, std::string accepts, std::string help) {
-  return {.key = std::move(key),
+Setting Common(SettingType type, const std::string& key, Field field, Takes takes, const std::string& accepts,
+               const std::string& help) {
+  return {.key = key,
           .type = type,
           .reloadable = takes == Takes::kWhileRunning,
-          .accepts = std::move(accepts),
-          .help = std::move(help),
+          .accepts = accepts,
+          .help = help,
           .copy = [field](const ServerConfig& from, ServerConfig* to) { field(*to) = field(from); }};
 }
 
 // Of text or a path.
 template <typename Field>
-Setting Text(std::string key, Field field, Takes takes, TextCheck check, std::string help) {
-  Setting setting = Common(SettingType::kText, std::move(key), field, takes, "", std::move(help));
+Setting Text(const std::string& key, Field field, Takes takes, TextCheck check, const std::string& help) {
+  Setting setting = Common(SettingType::kText, key, field, takes, "", help);
   setting.set = [field, check](const std::vector<std::string>& values, ServerConfig* config) -> absl::Status {
     LENET_RETURN_IF_ERROR(check(values.front()));
     field(*config) = values.front();
@@ -86,8 +84,8 @@ Setting Text(std::string key, Field field, Takes takes, TextCheck check, std::st
 }
 
 template <typename Field>
-Setting Paths(std::string key, Field field, Takes takes, std::string help) {
-  Setting setting = Common(SettingType::kList, std::move(key), field, takes, "", std::move(help));
+Setting Paths(const std::string& key, Field field, Takes takes, const std::string& help) {
+  Setting setting = Common(SettingType::kList, key, field, takes, "", help);
   setting.set = [field](const std::vector<std::string>& values, ServerConfig* config) -> absl::Status {
     if (values.empty()) return MustBe("at least one path");
     for (const std::string& value : values) LENET_RETURN_IF_ERROR(CheckPath(value));
@@ -101,9 +99,10 @@ Setting Paths(std::string key, Field field, Takes takes, std::string help) {
 }
 
 template <typename Field>
-Setting Integer(std::string key, Field field, Takes takes, TypeIn<Field> least, TypeIn<Field> most, std::string help) {
+Setting Integer(const std::string& key, Field field, Takes takes, TypeIn<Field> least, TypeIn<Field> most,
+                const std::string& help) {
   const std::string accepts = absl::StrCat(least, " to ", most);
-  Setting setting = Common(SettingType::kInteger, std::move(key), field, takes, accepts, std::move(help));
+  Setting setting = Common(SettingType::kInteger, key, field, takes, accepts, help);
   setting.set = [=](const std::vector<std::string>& values, ServerConfig* config) -> absl::Status {
     TypeIn<Field> number = 0;
     if (!absl::SimpleAtoi(values.front(), &number) || number < least || number > most) return MustBe(accepts);
@@ -115,9 +114,9 @@ Setting Integer(std::string key, Field field, Takes takes, TypeIn<Field> least, 
 }
 
 template <typename Field>
-Setting Seconds(std::string key, Field field, Takes takes, std::string help) {
+Setting Seconds(const std::string& key, Field field, Takes takes, const std::string& help) {
   const std::string accepts = absl::StrCat("0, or ", kMinSeconds, " to ", kMaxSeconds, " seconds");
-  Setting setting = Common(SettingType::kNumber, std::move(key), field, takes, accepts, std::move(help));
+  Setting setting = Common(SettingType::kNumber, key, field, takes, accepts, help);
   setting.set = [=](const std::vector<std::string>& values, ServerConfig* config) -> absl::Status {
     double seconds = 0;
     // A NaN is outside, too.
@@ -135,11 +134,12 @@ Setting Seconds(std::string key, Field field, Takes takes, std::string help) {
 
 // One of some words, each of which stands for a value.
 template <typename Field>
-Setting Choice(std::string key, Field field, Takes takes, std::vector<std::pair<std::string, TypeIn<Field>>> choices,
-               std::string help, SettingType type = SettingType::kText) {
+Setting Choice(const std::string& key, Field field, Takes takes,
+               const std::vector<std::pair<std::string, TypeIn<Field>>>& choices, const std::string& help,
+               SettingType type = SettingType::kText) {
   const std::string accepts =
       absl::StrJoin(choices, ", ", [](std::string* out, const auto& choice) { out->append(choice.first); });
-  Setting setting = Common(type, std::move(key), field, takes, accepts, std::move(help));
+  Setting setting = Common(type, key, field, takes, accepts, help);
   setting.set = [=](const std::vector<std::string>& values, ServerConfig* config) -> absl::Status {
     for (const auto& [name, value] : choices) {
       if (name != values.front()) continue;
@@ -159,9 +159,8 @@ Setting Choice(std::string key, Field field, Takes takes, std::vector<std::pair<
 }
 
 template <typename Field>
-Setting Boolean(std::string key, Field field, Takes takes, std::string help) {
-  return Choice(std::move(key), field, takes, {{"true", true}, {"false", false}}, std::move(help),
-                SettingType::kBoolean);
+Setting Boolean(const std::string& key, Field field, Takes takes, const std::string& help) {
+  return Choice(key, field, takes, {{"true", true}, {"false", false}}, help, SettingType::kBoolean);
 }
 
 }  // namespace
