@@ -94,7 +94,7 @@ void LogDatasets(const std::vector<std::filesystem::path>& folders, const Datase
 }
 
 // False for what is no address.
-bool IsLocal(const std::string& listen) {
+bool IsLocal(absl::string_view listen) {
   const absl::StatusOr<ListenAddress> address = ParseListenAddress(listen);
   return address.ok() && IsLocal(*address);
 }
@@ -106,6 +106,16 @@ absl::Status CheckAccess(const ServerConfig& config, absl::string_view listen) {
   return absl::InvalidArgumentError(
       absl::StrCat("--listen ", listen, ": other machines reach this address, and it would be without TLS; give ",
                    "--tls-cert and --tls-key, or --insecure to serve all who reach it"));
+}
+
+// On an error the rules that hold stay.
+void ReloadAccess(const std::filesystem::path& file, Access* access) {
+  const absl::Status loaded = access->Load(file);
+  if (loaded.ok()) {
+    Log(LogLevel::kInfo, absl::StrCat("access rules of '", file.string(), "' read again"));
+  } else {
+    Log(LogLevel::kError, absl::StrCat("--access-file: the rules stay as they were: ", loaded.message()));
+  }
 }
 
 // An earlier one may be there; a device, a pipe or a link would be replaced.
@@ -329,6 +339,7 @@ int RunServer(const ServerConfig& config, ShutdownSignals* signals, ConfigReload
     SetLogLevel(changed.log_level);
     manager.SetLimits(LimitsOf(changed));
     (*store)->SetMaxAge(changed.max_job_age());
+    if (!config.access_file.empty()) ReloadAccess(config.access_file, &access);
     if (changed.data_dirs == data_dirs) return;
     data_dirs = changed.data_dirs;
     catalog.SetRoots(data_dirs);

@@ -53,7 +53,7 @@ void ConfigReloader::ReloadNow() {
     setting.copy(loaded.config, &running_);
     ++changed;
   }
-  if (changed > 0) apply_(running_);
+  apply_(running_);
   Log(LogLevel::kInfo, absl::StrCat("reload: done, ", changed, " settings changed"));
 }
 

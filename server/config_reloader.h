@@ -12,7 +12,8 @@ namespace lenet {
 // Safe from any thread.
 class ConfigReloader {
  public:
-  // Puts the settings that can change while lenetd runs into force. It is called with all of them.
+  // Puts the settings that can change while lenetd runs into force. It is called with all of them at each reload, so
+  // that files which they name are read again, too.
   using Apply = std::function<void(const ServerConfig& config)>;
 
   // `running` is what lenetd was started with, from these sources.

@@ -49,7 +49,9 @@ int TokenCommand(int argc, const char* const* argv) {
       "only its hash, to the access file.",
       "lenetd token");
   app.footer(
-      "Exit codes: 0 made; 1 the file cannot be written; 2 bad command line. To take a token back, remove its line.");
+      "Exit codes: 0 made; 1 the file cannot be written; 2 bad command line. To take a token back, remove its line "
+      "and\n"
+      "send lenetd SIGHUP.");
   app.add_option("NAME", name, "Whose token it is: letters, digits, '-' and '_', a letter first")->required();
   app.add_option("--role", role, "viewer: read; submitter: and start jobs and change one's own; admin: all")
       ->required()

@@ -61,6 +61,7 @@ class CountingStore : public JobStore {
   absl::StatusOr<v1::Job> ChangeState(absl::string_view id, StateUpdate update) override;
   absl::StatusOr<v1::Job> UpdateJob(absl::string_view id, const JobEdit& edit) override;
   absl::Status DeleteJob(absl::string_view id) override;
+  void SetMaxAge(absl::Duration max_age) override { store_->SetMaxAge(max_age); }
   absl::Status ForgetOld(absl::Time now) override;
   absl::StatusOr<std::vector<Attempt>> ListAttempts(absl::string_view id) const override;
   absl::StatusOr<uint64_t> AppendRecords(absl::string_view id, std::span<v1::MetricRecord> records) override;

@@ -1,10 +1,11 @@
 """Who may do what."""
+import signal
 import stat
 import subprocess
 import unittest
 
 from api_harness import ApiTestCase, grpc
-from harness import ERROR, PATIENCE, SUCCESS, USAGE, TestCase, program
+from harness import ERROR, PATIENCE, SUCCESS, USAGE, TestCase, program, wait_until
 
 LENETD_FAILURE, LENETD_USAGE = 1, 2
 
@@ -86,6 +87,20 @@ class AccessTest(TestCase):
         self.serve(listen=f"unix:{self.folder}/socket")
         self.assertEqual(self.as_("", "list").code, SUCCESS)
         self.assert_refused(self.as_("", "submit", "--dataset", "small", "--max-steps", 3), "PERMISSION_DENIED")
+
+    def test_sighup_reads_the_rules_again(self):
+        self.serve()
+        self.assertEqual(self.as_("sam", "list").code, SUCCESS)
+        good = self.rules.read_text()
+        self.rules.write_text("".join(line for line in good.splitlines(True) if " sam " not in line))
+        self.daemon.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: self.as_("sam", "list").code == ERROR, "the token is taken back")
+        self.assertEqual(self.as_("ada", "list").code, SUCCESS)
+        self.rules.write_text(good + "sesame\n")
+        self.daemon.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "the rules stay as they were" in (self.folder / "log").read_text(), "the error is told")
+        self.assert_refused(self.as_("sam", "list"), "UNAUTHENTICATED")
+        self.assertEqual(self.as_("ada", "list").code, SUCCESS)
 
     def test_bad_rules_and_tokens_are_named(self):
         for text, reason in (("token a viewer\n", "rules:5: a rule \"token\" has 4 words"), ("sesame\n", "begins no rule")):

@@ -148,7 +148,7 @@ TEST_F(AppTest, WithoutItsMetricsAddressItDoesNotServe) {
   ASSERT_TRUE(taken.ok()) << taken.status();
   config_.metrics_listen = (*taken)->address();
   ShutdownSignals signals;
-  EXPECT_EQ(RunServer(config_, &signals), kExitListen);
+  EXPECT_EQ(Run(config_, &signals), kExitListen);
   EXPECT_THAT(log(), ::testing::AllOf(HasSubstr("--metrics-listen"), HasSubstr((*taken)->address()),
                                       HasSubstr("Address already in use")));
   EXPECT_FALSE(fs::exists(config_.port_file));
@@ -160,11 +160,11 @@ TEST_F(AppTest, MetricsBeyondThisMachineAreWarnedOf) {
   ::kill(::getpid(), SIGTERM);
   signals.WaitForFirst();
   config_.metrics_listen = "127.0.0.1:0";
-  EXPECT_EQ(RunServer(config_, &signals), kExitOk);
+  EXPECT_EQ(Run(config_, &signals), kExitOk);
   EXPECT_THAT(log(), HasSubstr("metrics: http://127.0.0.1:"));
   EXPECT_THAT(log(), ::testing::Not(HasSubstr("without encryption")));
   config_.metrics_listen = "0.0.0.0:0";
-  EXPECT_EQ(RunServer(config_, &signals), kExitOk);
+  EXPECT_EQ(Run(config_, &signals), kExitOk);
   EXPECT_THAT(log(), HasSubstr("--metrics-listen: whoever reaches http://0.0.0.0:"));
 }
 
