@@ -35,6 +35,8 @@ for batch in ${batches//,/ }; do
   graph=$(column "$torch" graph "$batch")
   scan=$(column "$jax" scan "$batch")
   best=$(printf '%s\n' "$eager" "$graph" "$scan" | { grep . || true; } | sort -g | head -n 1)
+  ratio=
+  [ -z "$best" ] || ratio=$(awk -v best="$best" -v auto="$auto" 'BEGIN {printf "%.1f", best / auto}')
   printf '%6s %9s %9s %14s %14s %9s %7s\n' "$batch" "$auto" "$(column "$layered" "$ranks" "$batch")" \
-    "$eager" "$graph" "$scan" "$([ -z "$best" ] || awk -v best="$best" -v auto="$auto" 'BEGIN {printf "%.1f", best / auto}')"
+    "$eager" "$graph" "$scan" "$ratio"
 done

@@ -20,7 +20,8 @@ class AccessTest(TestCase):
             self.make_token(name, role)
 
     def lenetd(self, *arguments):
-        return subprocess.run([program("LENETD"), *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE)
+        return subprocess.run([program("LENETD"), *map(str, arguments)], capture_output=True, text=True,
+                              timeout=PATIENCE)
 
     def make_token(self, name, role):
         made = self.lenetd("token", name, "--role", role, "--access-file", self.rules)
@@ -103,10 +104,12 @@ class AccessTest(TestCase):
         self.assertEqual(self.as_("ada", "list").code, SUCCESS)
 
     def test_bad_rules_and_tokens_are_named(self):
-        for text, reason in (("token a viewer\n", "rules:5: a rule \"token\" has 4 words"), ("sesame\n", "begins no rule")):
+        for text, reason in (("token a viewer\n", "rules:5: a rule \"token\" has 4 words"),
+                             ("sesame\n", "begins no rule")):
             good = self.rules.read_text()
             self.rules.write_text(good + text)
-            done = self.lenetd("--access-file", self.rules, "--state-dir", self.folder / "other", "--listen", "127.0.0.1:0")
+            done = self.lenetd("--access-file", self.rules, "--state-dir", self.folder / "other", "--listen",
+                               "127.0.0.1:0")
             self.assertEqual(done.returncode, LENETD_USAGE, done.stderr)
             self.assertIn(reason, done.stderr)
             self.rules.write_text(good)
@@ -125,8 +128,8 @@ class AccessTest(TestCase):
             self.assertIn(reason, result.err)
 
     def test_a_token_never_goes_to_another_machine_in_the_clear(self):
-        done = subprocess.run([program("LENETCTL"), "--server", "192.0.2.1:5", "--token-file", self.folder / "ada", "info"],
-                              capture_output=True, text=True, timeout=PATIENCE)
+        done = subprocess.run([program("LENETCTL"), "--server", "192.0.2.1:5", "--token-file", self.folder / "ada",
+                               "info"], capture_output=True, text=True, timeout=PATIENCE)
         self.assertEqual(done.returncode, USAGE)
         self.assertIn("--tls or --ca", done.stderr)
 

@@ -20,15 +20,15 @@ class CompletionTest(TestCase):
                             self.daemon.address}
 
     def run_shell(self, shell, script):
-        done = subprocess.run([shell, "-c", script], env=self.environment, cwd=self.folder, capture_output=True, text=True,
-                              check=True, timeout=PATIENCE)
+        done = subprocess.run([shell, "-c", script], env=self.environment, cwd=self.folder, capture_output=True,
+                              text=True, check=True, timeout=PATIENCE)
         self.assertEqual(done.stderr, "")
         return done.stdout.split()
 
     def bash(self, *words):
-        return self.run_shell("bash", "source <(lenetctl completion bash); COMP_WORDS=(lenetctl " +
-                              " ".join(map(shlex.quote, words)) + "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _lenetctl; "
-                              "printf '%s\\n' \"${COMPREPLY[@]}\"")
+        line = " ".join(map(shlex.quote, words))
+        return self.run_shell("bash", f"source <(lenetctl completion bash); COMP_WORDS=(lenetctl {line}); "
+                              "COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _lenetctl; printf '%s\\n' \"${COMPREPLY[@]}\"")
 
     def test_bash_completes_commands_flags_files_and_jobs(self):
         jobs = {self.submit_detached("--max-steps", 3) for _ in range(2)}
@@ -51,8 +51,8 @@ class CompletionTest(TestCase):
         job = self.submit_detached("--max-steps", 3)
 
         def complete(line):
-            script = f"lenetctl completion fish | source; complete -C {shlex.quote(line)} | string replace -r '\\t.*' ''; true"
-            return self.run_shell("fish", script)
+            return self.run_shell("fish", f"lenetctl completion fish | source; complete -C {shlex.quote(line)} | "
+                                  "string replace -r '\\t.*' ''; true")
 
         self.assertEqual(complete("lenetctl sto"), ["stop"])
         self.assertEqual(complete("lenetctl submit --epo"), ["--epochs"])
@@ -60,9 +60,8 @@ class CompletionTest(TestCase):
 
     @unittest.skipUnless(shutil.which("zsh"), "needs zsh")
     def test_zsh_takes_the_script(self):
-        self.assertEqual(
-            self.run_shell("zsh", "autoload -U compinit; compinit -D; source =(lenetctl completion zsh); print ${+_comps[lenetctl]}"),
-            ["1"])
+        script = "autoload -U compinit; compinit -D; source =(lenetctl completion zsh); print ${+_comps[lenetctl]}"
+        self.assertEqual(self.run_shell("zsh", script), ["1"])
 
     def test_another_shell_is_named(self):
         result = self.lenetctl("completion", "tcsh")

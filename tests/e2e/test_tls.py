@@ -16,11 +16,13 @@ LENETD_USAGE = 2
 class TlsTest(TestCase):
     """Certificates of two authorities, "ours" and "theirs"."""
 
+    NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+
     def setUp(self):
         super().setUp()
         for authority in ("ours", "theirs"):
-            self.openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", 2,
-                         "-subj", f"/CN={authority}", "-keyout", f"{authority}.key", "-out", f"{authority}.pem")
+            self.openssl("req", "-x509", *self.NEW_KEY, "-days", 2, "-subj", f"/CN={authority}", "-keyout",
+                         f"{authority}.key", "-out", f"{authority}.pem")
             for name in ("server", "client"):
                 self.certify(authority, f"{authority}-{name}")
         self.install("ours-server")
@@ -30,8 +32,7 @@ class TlsTest(TestCase):
 
     def certify(self, authority, name, names="IP:127.0.0.1,DNS:localhost"):
         (self.folder / "names").write_text(f"subjectAltName={names}")
-        self.openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", f"/CN={name}",
-                     "-keyout", f"{name}.key", "-out", "request")
+        self.openssl("req", *self.NEW_KEY, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", "request")
         self.openssl("x509", "-req", "-in", "request", "-CA", f"{authority}.pem", "-CAkey", f"{authority}.key",
                      "-CAcreateserial", "-days", 2, "-extfile", "names", "-out", f"{name}.pem")
 
@@ -45,7 +46,8 @@ class TlsTest(TestCase):
         (self.folder / "next").rename(self.folder / "tls")
 
     def serve(self, *arguments):
-        self.start_daemon("--tls-cert", self.folder / "tls/cert.pem", "--tls-key", self.folder / "tls/key.pem", *arguments)
+        self.start_daemon("--tls-cert", self.folder / "tls/cert.pem", "--tls-key", self.folder / "tls/key.pem",
+                          *arguments)
 
     def info(self, *arguments):
         return self.lenetctl("--timeout", 3, "info", *arguments)
@@ -85,7 +87,8 @@ class TlsTest(TestCase):
         self.assert_unreachable(self.info(*self.ca("ours"), *self.client("theirs")), hint)
 
     def test_an_old_root_among_others_does_no_harm(self):
-        self.openssl("x509", "-req", "-in", "request", "-CA", "ours.pem", "-CAkey", "ours.key", "-days", 0, "-out", "old.pem")
+        self.openssl("x509", "-req", "-in", "request", "-CA", "ours.pem", "-CAkey", "ours.key", "-days", 0, "-out",
+                     "old.pem")
         bundle = self.folder / "bundle.pem"
         bundle.write_text((self.folder / "old.pem").read_text() + (self.folder / "ours.pem").read_text())
         self.serve("--tls-client-ca", bundle)
@@ -142,17 +145,20 @@ class TlsTest(TestCase):
                 (("--tls-cert", key, "--tls-key", key), ["--tls-cert", "no certificate"]),
                 (("--tls-cert", damaged, "--tls-key", key), ["--tls-cert", "damaged.pem", "behind certificate 1"]),
                 (("--tls-cert", cert, "--tls-key", cert), ["--tls-key", "no private key"]),
-                (("--tls-cert", cert, "--tls-key", self.folder / "ours-client.key"), ["--tls-key", "is not the key of"]),
+                (("--tls-cert", cert, "--tls-key", self.folder / "ours-client.key"),
+                 ["--tls-key", "is not the key of"]),
                 (("--tls-cert", self.folder / "outdated.pem", "--tls-key", self.folder / "theirs-client.key"),
                  ["--tls-cert", "outdated.pem", "out of date since"]),
-                (("--tls-cert", cert, "--tls-key", key, "--tls-client-ca", key), ["--tls-client-ca", "no certificate"])):
+                (("--tls-cert", cert, "--tls-key", key, "--tls-client-ca", key),
+                 ["--tls-client-ca", "no certificate"])):
             with self.subTest(arguments=arguments):
                 code, err = self.fail_to_start("127.0.0.1:0", *arguments)
                 self.assertEqual(code, LENETD_USAGE)
                 for reason in reasons:
                     self.assertIn(reason, err)
         self.start_daemon()
-        for arguments, reason in ((("--ca", "/nosuch"), "--ca: '/nosuch': No such file"), (("--ca", key), "no CERTIFICATE"),
+        for arguments, reason in ((("--ca", "/nosuch"), "--ca: '/nosuch': No such file"),
+                                  (("--ca", key), "no CERTIFICATE"),
                                   (("--cert", cert), "--cert and --key go together"),
                                   (("--ca", self.folder), f"--ca: '{self.folder}': Is a directory")):
             with self.subTest(arguments=arguments):
@@ -162,7 +168,8 @@ class TlsTest(TestCase):
 
     def fail_to_start(self, listen, *arguments):
         result = subprocess.run([program("LENETD"), "--state-dir", self.folder / "other", "--listen", listen,
-                                 "--metrics-listen", "off", *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE)
+                                 "--metrics-listen", "off", *map(str, arguments)], capture_output=True, text=True,
+                                timeout=PATIENCE)
         return result.returncode, result.stderr
 
     def test_without_tls_it_serves_no_other_machine_unless_that_is_asked_for(self):

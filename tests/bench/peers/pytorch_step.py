@@ -127,7 +127,8 @@ def main():
     if args.ranks > 1 and args.device != "cuda":
         parser.error("--ranks needs --device cuda")
     print(f"PyTorch {torch.__version__}, {args.device}"
-          + (f", {args.threads} threads" if args.device == "cpu" else f", {args.ranks} x {torch.cuda.get_device_name()}"))
+          + (f", {args.threads} threads" if args.device == "cpu" else
+             f", {args.ranks} x {torch.cuda.get_device_name()}"))
     print(f"{'mode':8} {'batch':>6} {'us/step':>10} {'quartiles':>23} {'images/s':>12}", flush=True)
     if args.ranks == 1:
         measure(0, args, None)
