@@ -44,26 +44,26 @@ int TokenCommand(int argc, const char* const* argv) {
   std::string name;
   std::string role;
   std::string file;
-  CLI::App app(
-      "lenetd token makes a token by which clients are known, prints it, once, and adds its rule, which has "
-      "only its hash, to the access file.",
-      "lenetd token");
-  app.footer(
+  CLI::App app("lenetd token makes tokens by which clients are known.", "lenetd token");
+  app.require_subcommand(1);
+  CLI::App* const add = app.add_subcommand(
+      "add", "Make a token, print it, once, and add its rule, which has only its hash, to the access file");
+  add->footer(
       "Exit codes: 0 made; 1 the file cannot be written; 2 bad command line. To take a token back, remove its line "
       "and\n"
       "send lenetd SIGHUP.");
-  app.add_option("NAME", name, "Whose token it is: letters, digits, '-' and '_', a letter first")->required();
-  app.add_option("--role", role, "viewer: read; submitter: and start jobs and change one's own; admin: all")
+  add->add_option("NAME", name, "Whose token it is: letters, digits, '-' and '_', a letter first")->required();
+  add->add_option("--role", role, "viewer: read; submitter: and start jobs and change one's own; admin: all")
       ->required()
       ->check(CLI::IsMember({"viewer", "submitter", "admin"}));
-  app.add_option("--access-file", file, "The file of lenetd's --access-file")->required();
+  add->add_option("--access-file", file, "The file of lenetd's --access-file")->required();
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kExitOk : kExitUsage;
   }
   const auto report = [](const absl::Status& status, int code) {
-    std::fprintf(stderr, "lenetd token: %s\n", std::string(status.message()).c_str());
+    std::fprintf(stderr, "lenetd token add: %s\n", std::string(status.message()).c_str());
     return code;
   };
   absl::StatusOr<Role> parsed = ParseRole(role);

@@ -24,7 +24,7 @@ class AccessTest(TestCase):
                               timeout=PATIENCE)
 
     def make_token(self, name, role):
-        made = self.lenetd("token", name, "--role", role, "--access-file", self.rules)
+        made = self.lenetd("token", "add", name, "--role", role, "--access-file", self.rules)
         self.assertEqual((made.returncode, made.stderr), (0, ""))
         self.tokens[name] = made.stdout.strip()
         (self.folder / name).write_text(made.stdout)
@@ -117,7 +117,7 @@ class AccessTest(TestCase):
                                 (("cat", "--role", "root", "--access-file", self.rules), LENETD_USAGE),
                                 (("cat", "--role", "admin"), LENETD_USAGE),
                                 (("cat", "--role", "admin", "--access-file", self.folder), LENETD_FAILURE)):
-            done = self.lenetd("token", *arguments)
+            done = self.lenetd("token", "add", *arguments)
             self.assertEqual((done.returncode, done.stdout), (code, ""), arguments)
         self.assertEqual(stat.S_IMODE(self.rules.stat().st_mode) & 0o007, 0)
         self.serve()
