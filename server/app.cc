@@ -324,7 +324,12 @@ int RunServer(const ServerConfig& config, ShutdownSignals* signals, ConfigReload
                                             .calls = &(*server)->counters(),
                                             .streams = [rpc = server->get()] { return rpc->stream_load(); },
                                             .gpus = gpus.get()});
-  if (!exporter.ok()) return Report(kExitListen, Annotate(exporter.status(), "--metrics-listen"));
+  if (!exporter.ok()) {
+    const absl::Status status = Annotate(exporter.status(), "--metrics-listen");
+    // Of several servers on a machine that ask for nothing else, one has the default address.
+    if (config.metrics_listen != ServerConfig().metrics_listen) return Report(kExitListen, status);
+    Log(LogLevel::kWarning, absl::StrCat("no metrics are served: ", status.message()));
+  }
 
   Supervision supervision(ServiceManager::FromEnvironment(), {.watchdog = WatchdogTimeoutFromEnvironment()},
                           WatchedParts(store->get(), &manager, server->get()));

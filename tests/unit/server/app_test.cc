@@ -43,6 +43,7 @@ class AppTest : public ::testing::Test {
     config_.plugin_dir = LENET_PLUGIN_DIR;
     config_.drain_timeout = std::chrono::seconds(20);
     config_.port_file = folder_.path() / "port";
+    config_.metrics_listen = kNoMetrics;  // its port is one for the whole machine
   }
   ~AppTest() override { SetLogSink(nullptr); }
 
@@ -152,6 +153,21 @@ TEST_F(AppTest, WithoutItsMetricsAddressItDoesNotServe) {
   EXPECT_THAT(log(), ::testing::AllOf(HasSubstr("--metrics-listen"), HasSubstr((*taken)->address()),
                                       HasSubstr("Address already in use")));
   EXPECT_FALSE(fs::exists(config_.port_file));
+}
+
+TEST_F(AppTest, WithoutTheDefaultMetricsAddressItServesNoMetrics) {
+  if (!HasPlugin()) GTEST_SKIP() << "no CPU plug-in in " << config_.plugin_dir;
+  config_.metrics_listen = ServerConfig().metrics_listen;
+  // Another server on this machine may have it already.
+  const absl::StatusOr<ListenAddress> address = ParseListenAddress(config_.metrics_listen);
+  ASSERT_TRUE(address.ok()) << address.status();
+  const absl::StatusOr<std::unique_ptr<Listener>> taken = Listener::Bind(*address);
+  ShutdownSignals signals;
+  ::kill(::getpid(), SIGTERM);
+  signals.WaitForFirst();
+  EXPECT_EQ(Run(config_, &signals), kExitOk);
+  EXPECT_THAT(log(), ::testing::AllOf(HasSubstr("no metrics are served: --metrics-listen"),
+                                      HasSubstr(config_.metrics_listen), HasSubstr("Address already in use")));
 }
 
 TEST_F(AppTest, MetricsBeyondThisMachineAreWarnedOf) {
