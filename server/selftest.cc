@@ -342,7 +342,7 @@ class Selftest {
     Check check = Ok("libraries", "");
     std::vector<std::string> parts;
     for (const auto& [name, version] : running) {
-      const auto wanted = std::find_if(built.begin(), built.end(), [&](const auto& b) { return b.first == name; });
+      const auto wanted = std::find_if(built.begin(), built.end(), [&n = name](const auto& b) { return b.first == n; });
       if (wanted == built.end() || wanted->second == version) {
         parts.push_back(absl::StrCat(name, " ", version));
         continue;

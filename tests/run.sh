@@ -93,7 +93,7 @@ if [ "$fast" = no ]; then
   build asan core_tests lenetd lenet_cpu
   # Of the end-to-end tests those that reach the most of the daemon in the least time.
   LENET_KILLS=6 run_ctest asan -L 'core|e2e' \
-    -E '^e2e_(daemon|disks|endurance|install|latency|python|streams|submit|teaching_run|terminal)$'
+    -E '^e2e_(completion|daemon|disks|endurance|install|latency|metrics|python|streams|submit|systemd|teaching_run|terminal|units)$'
 
   if deploy/install-deps.sh --dev; then
     build clang-tsa lenetd lenetctl lenet_cpu
