@@ -40,7 +40,8 @@ class CudaBackend : public Backend {
   bool tf32_ = true;           // on every device
 };
 
-// Reads "key=value" pairs split by commas: convolution=direct|cudnn, streams=1|2, steps=1..64 (of one graph).
+// Reads "key=value" pairs split by commas: engine=fused|layered, convolution=direct|cudnn, streams=1|2, sums=peers|nccl,
+// steps=1..64 (of one graph).
 // INVALID_ARGUMENT names the pair that is wrong.
 absl::StatusOr<Tuning> ParseTuning(absl::string_view text);
 
