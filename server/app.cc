@@ -329,6 +329,7 @@ int RunServer(const ServerConfig& config, ShutdownSignals* signals, ConfigReload
     // Of several servers on a machine that ask for nothing else, one has the default address.
     if (config.metrics_listen != ServerConfig().metrics_listen) return Report(kExitListen, status);
     Log(LogLevel::kWarning, absl::StrCat("no metrics are served: ", status.message()));
+    gpus.reset();  // nobody asks for their sensors
   }
 
   Supervision supervision(ServiceManager::FromEnvironment(), {.watchdog = WatchdogTimeoutFromEnvironment()},

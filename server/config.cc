@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -11,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "server/environment.h"
 #include "server/nearest_name.h"
 #include "server/settings.h"
 #include "server/toml_file.h"
@@ -25,12 +25,6 @@ namespace fs = std::filesystem;
 constexpr char kNoFile[] = "/dev/null";
 constexpr int64_t kMaxFileBytes = 1 << 20;
 constexpr size_t kMaxValueBytes = 200;  // shown in an error
-
-// Empty if not set.
-std::string Environment(const char* name) {
-  const char* const value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing sets variables
-  return value == nullptr ? "" : value;
-}
 
 std::string DidYouMean(const std::string& nearest) {
   return nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?");

@@ -30,8 +30,8 @@ struct ServerConfig {
   bool running_jobs_go_on = true;  // those that ran when lenetd was killed; else they fail
   std::chrono::milliseconds collective_timeout{60'000};
   size_t max_queued = 1000;
-  size_t max_jobs_per_client = 0;   // 0: no limit
-  int max_job_days = 0;             // after its end; 0: no limit
+  size_t max_jobs_per_client = 0;  // 0: no limit
+  int max_job_days = 0;            // after its end; 0: no limit
   // host:port of the Prometheus endpoint, or kNoMetrics. The default is no port of Prometheus' own list, which is full,
   // nor one of those that Linux gives to outgoing connections.
   std::string metrics_listen = "127.0.0.1:25051";

@@ -10,7 +10,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <cstdlib>
 #include <deque>
 #include <system_error>
 #include <thread>
@@ -19,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "server/environment.h"
 #include "trainer/base/descriptor.h"
 #include "trainer/base/mutex.h"
 
@@ -194,9 +194,8 @@ bool LineWriter::Flush(Clock::time_point deadline) {
 }
 
 void SetUpLogging(LogLevel level) {
-  const char* const stream = std::getenv("JOURNAL_STREAM");  // NOLINT(concurrency-mt-unsafe): nothing sets variables
-  const LineFormat format =
-      stream != nullptr && IsJournal(STDERR_FILENO, stream) ? LineFormat::kJournal : LineFormat::kTime;
+  const bool journal = IsJournal(STDERR_FILENO, Environment("JOURNAL_STREAM"));
+  const LineFormat format = journal ? LineFormat::kJournal : LineFormat::kTime;
   SetLogLevel(level);
   StandardError() = std::make_unique<LineWriter>(STDERR_FILENO, format);
   SetLogSink([format, writer = StandardError().get()](LogLevel line_level, absl::string_view message) {

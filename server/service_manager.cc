@@ -9,12 +9,12 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <system_error>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "server/environment.h"
 #include "trainer/base/log.h"
 #include "trainer/base/status.h"
 
@@ -28,12 +28,6 @@ constexpr char kListenPidVariable[] = "LISTEN_PID";
 constexpr char kListenFdsVariable[] = "LISTEN_FDS";
 constexpr int kFirstPassed = 3;  // SD_LISTEN_FDS_START
 constexpr time_t kSendSeconds = 3;
-
-// Empty if not set.
-std::string Environment(const char* name) {
-  const char* const value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing sets variables
-  return value == nullptr ? "" : value;
-}
 
 absl::Status Failed(absl::string_view socket, int error) {
   return absl::UnavailableError(

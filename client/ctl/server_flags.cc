@@ -1,12 +1,8 @@
 #include "client/ctl/server_flags.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <system_error>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -44,26 +40,18 @@ bool IsThisMachine(const std::string& address) {
   return host == "localhost" || host == "[::1]";
 }
 
-// Gives what is wrong, or nothing. A pipe will do, too.
-std::string ReadFile(const char* flag, const std::string& path, std::string* content) {
+// What the file of a flag holds. Gives what is wrong, or nothing.
+std::string ReadFileOf(const char* flag, const std::string& path, std::string* content) {
   constexpr size_t kMaxBytes = 1 << 20;
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  ssize_t got = fd < 0 ? -1 : 1;
-  while (got > 0 && content->size() <= kMaxBytes) {
-    char buffer[4096];
-    got = read(fd, buffer, sizeof(buffer));
-    if (got > 0) content->append(buffer, static_cast<size_t>(got));
-  }
-  const int error = errno;
-  if (fd >= 0) close(fd);
-  if (got < 0) return absl::StrCat(flag, ": '", path, "': ", std::generic_category().message(error));
+  const std::string error = ReadFile(path, kMaxBytes, content);
+  if (!error.empty()) return absl::StrCat(flag, ": '", path, "': ", error);
   if (content->size() > kMaxBytes) return absl::StrCat(flag, ": '", path, "' has more than ", kMaxBytes, " bytes");
   return "";
 }
 
 // A token alone, with white space around it.
 std::string ReadToken(const char* flag, const std::string& path, std::string* token) {
-  std::string error = ReadFile(flag, path, token);
+  std::string error = ReadFileOf(flag, path, token);
   if (!error.empty()) return error;
   *token = std::string(absl::StripAsciiWhitespace(*token));
   if (token->empty() || !std::all_of(token->begin(), token->end(), absl::ascii_isgraph)) {
@@ -82,7 +70,7 @@ std::string Quoted(const std::string& value) {
 // Reads a PEM file with `kind` in it. Gives what is wrong, or nothing. gRPC itself would not name the file.
 std::string ReadPem(const char* flag, const std::string& path, const char* kind, std::string* content) {
   if (path.empty()) return "";
-  std::string error = ReadFile(flag, path, content);
+  std::string error = ReadFileOf(flag, path, content);
   if (!error.empty()) return error;
   if (absl::StrContains(*content, "ENCRYPTED")) return absl::StrCat(flag, ": '", path, "' asks for a passphrase");
   if (!absl::StrContains(*content, kind)) return absl::StrCat(flag, ": '", path, "' has no ", kind, " in PEM form");

@@ -1,10 +1,5 @@
 #include "client/ctl/start_flags.h"
 
-#include <cerrno>
-#include <cstdio>
-#include <memory>
-#include <system_error>
-
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "client/ctl/value_flags.h"
@@ -23,16 +18,8 @@ std::string ParseResumeFrom(const std::string& text, v1::ResumeFrom* from) {
 }
 
 std::string ReadWeights(const std::string& path, std::string* bytes) {
-  // A folder opens, and cannot be read.
-  const auto failed = [&path](int error) {
-    return absl::StrCat("cannot read \"", path, "\": ", std::generic_category().message(error));
-  };
-  const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
-  if (file == nullptr) return failed(errno);
-  // One byte more than may be there tells a file that is too large.
-  bytes->resize(kMaxWeightsBytes + 1);
-  bytes->resize(std::fread(bytes->data(), 1, bytes->size(), file.get()));
-  if (std::ferror(file.get()) != 0) return failed(errno);
+  const std::string error = ReadFile(path, kMaxWeightsBytes, bytes);
+  if (!error.empty()) return absl::StrCat("cannot read \"", path, "\": ", error);
   if (bytes->empty()) return absl::StrCat("\"", path, "\" is empty");
   if (static_cast<int64_t>(bytes->size()) <= kMaxWeightsBytes) return "";
   return absl::StrCat("\"", path, "\" is larger than ", kMaxWeightsBytes, " bytes");

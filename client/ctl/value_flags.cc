@@ -1,5 +1,9 @@
 #include "client/ctl/value_flags.h"
 
+#include <cerrno>
+#include <cstdio>
+#include <memory>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -30,6 +34,15 @@ template std::string ParseNumber(const std::string&, int64_t*, int64_t, int64_t)
 template std::string ParseNumber(const std::string&, uint64_t*, uint64_t, uint64_t);
 template std::string ParseNumber(const std::string&, float*, float, float);
 template std::string ParseNumber(const std::string&, double*, double, double);
+
+std::string ReadFile(const std::string& path, size_t most, std::string* content) {
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
+  if (file == nullptr) return std::generic_category().message(errno);
+  content->resize(most + 1);
+  content->resize(std::fread(content->data(), 1, content->size(), file.get()));
+  // A folder opens, and cannot be read.
+  return std::ferror(file.get()) != 0 ? std::generic_category().message(errno) : "";
+}
 
 CLI::Option* AddValue(CLI::App* command, const std::string& flag, const std::string& type, const std::string& help,
                       std::function<std::string(const std::string&)> parse) {

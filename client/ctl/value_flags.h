@@ -2,6 +2,7 @@
 #ifndef LENET_CLIENT_CTL_VALUE_FLAGS_H_
 #define LENET_CLIENT_CTL_VALUE_FLAGS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -19,6 +20,10 @@ namespace lenet::ctl {
 template <typename Number>
 std::string ParseNumber(const std::string& text, Number* value, Number least = std::numeric_limits<Number>::lowest(),
                         Number most = std::numeric_limits<Number>::max());
+
+// Reads a file, or a pipe, but no more than one byte beyond `most`, by which the caller knows one that is too large.
+// Gives the system's reason why it cannot be read, or nothing.
+std::string ReadFile(const std::string& path, size_t most, std::string* content);
 
 // `parse` takes the value, which is not empty, and gives what is wrong with it, or nothing. `flag` without dashes names
 // an argument.
