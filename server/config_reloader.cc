@@ -53,7 +53,7 @@ void ConfigReloader::ReloadNow() {
     setting.copy(loaded.config, &running_);
     ++changed;
   }
-  apply_(running_);
+  if (changed > 0 || !running_.access_file.empty()) apply_(running_);
   Log(LogLevel::kInfo, absl::StrCat("reload: done, ", changed, " settings changed"));
 }
 

@@ -12,8 +12,8 @@ namespace lenet {
 // Safe from any thread.
 class ConfigReloader {
  public:
-  // Puts the settings that can change while lenetd runs into force. It is called with all of them at each reload, so
-  // that files which they name are read again, too.
+  // Puts the settings that can change while lenetd runs into force. It is called with all of them where one has
+  // changed, and at each reload where there is an access file, which is read again then.
   using Apply = std::function<void(const ServerConfig& config)>;
 
   // `running` is what lenetd was started with, from these sources.
