@@ -6,7 +6,7 @@ set -euo pipefail
 usage() {
   cat <<'EOF'
 Usage: deploy/install-deps.sh [--dev]
-  --dev   also clang, clang-tidy and clang-format, for the presets clang-tsa, lint and fuzz (about 400 MB on disk)
+  --dev   also clang, clang-tidy and clang-format, for the presets asan and lint (about 400 MB on disk)
 EOF
 }
 

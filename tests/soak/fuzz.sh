@@ -2,12 +2,12 @@
 # A million runs of each fuzz target.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-cmake --preset fuzz
-cmake --build build/fuzz --target fuzzers
+cmake --preset asan
+cmake --build build/asan --target fuzzers
 fuzz() {
   local corpus
   corpus=$(mktemp -d)
-  "build/fuzz/tests/unit/$1" -max_len=4096 -runs="${LENET_RUNS:-1000000}" -artifact_prefix=build/ "$corpus" "tests/data/$2"
+  "build/asan/tests/unit/$1" -max_len=4096 -runs="${LENET_RUNS:-1000000}" -artifact_prefix=build/ "$corpus" "tests/data/$2"
   rm -r "$corpus"
 }
 fuzz trainer/data/idx_fuzz idx

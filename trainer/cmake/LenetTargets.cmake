@@ -38,10 +38,6 @@ if(LENET_SANITIZE)
   add_link_options(-fsanitize=${LENET_SANITIZE})
 endif()
 
-if(LENET_FUZZERS)
-  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=fuzzer-no-link>)
-endif()
-
 find_package(Threads REQUIRED)
 find_package(absl CONFIG REQUIRED)
 if(LENET_STATIC)
@@ -58,6 +54,9 @@ function(lenet_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
   target_link_libraries(${name} PUBLIC lenet_options ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE})
+  if(LENET_FUZZERS)
+    target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=fuzzer-no-link>)
+  endif()
 endfunction()
 
 # All that deploy/bundle.sh installs: programs, plug-ins, GPU tests and benchmarks.
