@@ -6,7 +6,7 @@ import time
 import unittest
 from unittest import mock
 
-from harness import PATIENCE, SUCCESS, UNREACHABLE, USAGE, TestCase, program, wait_until
+from harness import JOB_STOPPED, PATIENCE, SUCCESS, UNREACHABLE, USAGE, TestCase, program, records, wait_until
 from test_systemd import NotifySocket
 
 LENETD_USAGE = 2
@@ -86,9 +86,28 @@ class TlsTest(TestCase):
         self.assert_unreachable(self.info(*self.ca("ours")), hint)
         self.assert_unreachable(self.info(*self.ca("ours"), *self.client("theirs")), hint)
 
+    def outdate(self, authority, name):
+        """Certifies again what was certified last, for no time."""
+        self.openssl("x509", "-req", "-in", "request", "-CA", f"{authority}.pem", "-CAkey", f"{authority}.key", "-days",
+                     0, "-extfile", "names", "-out", f"{name}.pem")
+
+    def test_certificates_that_are_out_of_date_are_none(self):
+        self.certify("ours", "late-client")
+        self.outdate("ours", "late-client")
+        self.serve("--tls-client-ca", self.folder / "ours.pem")
+        late = ("--cert", self.folder / "late-client.pem", "--key", self.folder / "late-client.key")
+        self.assert_unreachable(self.info(*self.ca("ours"), *late), "It may ask for a certificate that it knows")
+        known = (*self.ca("ours"), *self.client("ours"))
+        self.assertEqual(self.info(*known).code, SUCCESS)
+        # One that the server takes up while it runs helps no client.
+        self.certify("ours", "late-server")
+        self.outdate("ours", "late-server")
+        self.install("late-server")
+        wait_until(lambda: self.info(*known).code == UNREACHABLE, "the new certificate is used")
+        self.assert_unreachable(self.info(*known), "or is out of date")
+
     def test_an_old_root_among_others_does_no_harm(self):
-        self.openssl("x509", "-req", "-in", "request", "-CA", "ours.pem", "-CAkey", "ours.key", "-days", 0, "-out",
-                     "old.pem")
+        self.outdate("ours", "old")
         bundle = self.folder / "bundle.pem"
         bundle.write_text((self.folder / "old.pem").read_text() + (self.folder / "ours.pem").read_text())
         self.serve("--tls-client-ca", bundle)
@@ -132,10 +151,42 @@ class TlsTest(TestCase):
         seen = len(watcher.lines)
         wait_until(lambda: len(watcher.lines) > seen, "the stream that was open goes on")
 
+    def served(self):
+        """The certificate that new connections see."""
+        done = subprocess.run(["openssl", "s_client", "-connect", self.daemon.address, "-alpn", "h2"],
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+                              timeout=PATIENCE)
+        return done.stdout.partition("-----BEGIN CERTIFICATE-----")[2].partition("-----END")[0].split()
+
+    def test_certificates_are_swapped_under_load_without_a_lost_stream(self):
+        self.certify("ours", "second")
+        self.serve()
+        job = self.lenetctl("submit", "--detach", "--epochs", 10**6, "--evaluate-every", 0, "--batch-size", 256,
+                            *self.ca("ours")).out.strip()
+        watch = ("watch", job, "--json", "--reconnect", 0, *self.ca("ours"))
+        watchers = [self.follow(*watch) for _ in range(8)]
+        for watcher in watchers:
+            watcher.wait_for(lambda line: "step_losses" in line)
+        calls = 0
+        for name in ("second", "ours-server"):
+            before = self.served()
+            self.install(name)
+            deadline = time.monotonic() + PATIENCE
+            while self.served() == before:
+                self.assertLess(time.monotonic(), deadline, f"{name} is not taken up")
+                result = self.info(*self.ca("ours"))
+                self.assertEqual(result.code, SUCCESS, result.err)
+                calls += 1
+        self.assertGreater(calls, 10)
+        self.assertEqual(self.lenetctl("stop", job, "--wait", *self.ca("ours")).code, SUCCESS)
+        for watcher in watchers:
+            result = watcher.finish()
+            self.assertEqual((result.code, result.err), (JOB_STOPPED, ""))
+            self.assert_whole(records(result.out))
+
     def test_files_that_cannot_be_used_are_named(self):
         cert, key = self.folder / "tls/cert.pem", self.folder / "tls/key.pem"
-        self.openssl("x509", "-req", "-in", "request", "-CA", "ours.pem", "-CAkey", "ours.key", "-days", 0, "-out",
-                     "outdated.pem")
+        self.outdate("ours", "outdated")
         damaged = self.folder / "damaged.pem"
         damaged.write_text(cert.read_text() + cert.read_text()[:200])
         for arguments, reasons in (
