@@ -1,10 +1,5 @@
 #include "server/selftest.h"
 
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <sys/statvfs.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
@@ -27,6 +22,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "server/selftest_machine.h"
 #include "trainer/backend/backend.h"
 #include "trainer/base/mutex.h"
 #include "trainer/base/status.h"
@@ -41,18 +37,10 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kMiB = int64_t{1} << 20;
-constexpr int64_t kLeastSharedMemory = 64 * kMiB;  // of /dev/shm: NCCL's buffers of a handful of GPUs
-constexpr int64_t kLeastDisk = 1024 * kMiB;  // of the state folder: databases and checkpoints of a few hundred jobs
 constexpr int64_t kLeastDeviceMemory = 1024 * kMiB;  // contexts, communicator, data set and a job
 constexpr double kValueBound = 1e-5;                 // relative 2-norms, as of float32 results
 constexpr double kStepsBound = 1e-4;
 constexpr char kReferenceSteps[] = "nesterov";
-
-Check Ok(std::string name, std::string detail) { return {std::move(name), CheckResult::kOk, std::move(detail)}; }
-Check Failed(std::string name, const absl::Status& status) {
-  return {std::move(name), CheckResult::kFailed, std::string(status.message())};
-}
-Check Skipped(std::string name, std::string why) { return {std::move(name), CheckResult::kSkipped, std::move(why)}; }
 
 double Seconds(std::chrono::milliseconds time) { return static_cast<double>(time.count()) / 1000; }
 
@@ -314,9 +302,10 @@ class Selftest {
     CheckBackend(std::move(selected));
     CheckLibraries();
     CheckDevices();
-    CheckSharedMemory();
-    CheckInterfaces();
-    CheckDisk();
+    Tell(CheckEcc(options_.nvml));
+    Tell(needs_nccl() ? CheckSharedMemory() : Check::Skipped("shared memory", "only several GPUs need it"));
+    Tell(needs_nccl() ? CheckInterfaces() : Check::Skipped("network", "only several GPUs need it"));
+    Tell(CheckDisk(options_.state_dir));
     CheckRanks();
     CheckTraining();
     return !hangs_;
@@ -328,18 +317,18 @@ class Selftest {
   bool needs_nccl() const { return backend_ != nullptr && backend_->name() == "cuda" && devices() > 1; }
 
   void CheckBackend(absl::StatusOr<SelectedBackend> selected) {
-    if (!selected.ok()) return Tell(Failed("backend", selected.status()));
+    if (!selected.ok()) return Tell(Check::Failed("backend", selected.status()));
     backend_ = std::move(selected->backend);
     std::string text = absl::StrCat(backend_->name(), ", ", devices(), " devices");
     if (!selected->reason.empty()) absl::StrAppend(&text, "; no GPU: ", selected->reason);
-    Tell(Ok("backend", text));
+    Tell(Check::Ok("backend", text));
   }
 
   void CheckLibraries() {
-    if (backend_ == nullptr) return Tell(Skipped("libraries", "no backend"));
+    if (backend_ == nullptr) return Tell(Check::Skipped("libraries", "no backend"));
     const auto running = backend_->versions();
     const auto built = backend_->built_with();
-    Check check = Ok("libraries", "");
+    Check check = Check::Ok("libraries", "");
     std::vector<std::string> parts;
     for (const auto& [name, version] : running) {
       const auto wanted = std::find_if(built.begin(), built.end(), [&n = name](const auto& b) { return b.first == n; });
@@ -356,15 +345,15 @@ class Selftest {
   }
 
   void CheckDevices() {
-    if (backend_ == nullptr) return Tell(Skipped("devices", "no backend"));
+    if (backend_ == nullptr) return Tell(Check::Skipped("devices", "no backend"));
     for (const DeviceInfo& device : backend_->devices()) {
       const std::string name = absl::StrCat("device ", device.id);
       const absl::StatusOr<DeviceStatus> status = backend_->Inspect(device.id);
       if (!status.ok()) {
-        Tell(Failed(name, status.status()));
+        Tell(Check::Failed(name, status.status()));
         continue;
       }
-      Check check = Ok(name, absl::StrCat(device.name, " (", device.kind, ")"));
+      Check check = Check::Ok(name, absl::StrCat(device.name, " (", device.kind, ")"));
       if (device.memory_bytes > 0) {
         absl::StrAppend(&check.detail, ", ", status->free_bytes / kMiB, " of ", device.memory_bytes / kMiB,
                         " MiB free");
@@ -383,68 +372,6 @@ class Selftest {
     }
   }
 
-  // Free bytes of a file system, or why they are not known.
-  static absl::StatusOr<int64_t> FreeBytes(const fs::path& path) {
-    struct statvfs info;
-    if (::statvfs(path.c_str(), &info) != 0) {
-      return absl::UnavailableError(absl::StrCat("'", path.string(), "': ", std::strerror(errno)));
-    }
-    return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
-  }
-
-  void CheckSharedMemory() {
-    if (!needs_nccl()) return Tell(Skipped("shared memory", "only several GPUs need it"));
-    const absl::StatusOr<int64_t> free = FreeBytes("/dev/shm");
-    if (!free.ok()) return Tell({"shared memory", CheckResult::kWarning, std::string(free.status().message())});
-    Check check = Ok("shared memory", absl::StrCat(*free / kMiB, " MiB free in /dev/shm"));
-    if (*free <= kLeastSharedMemory) {
-      check.result = CheckResult::kWarning;
-      absl::StrAppend(&check.detail, "; NCCL may need more than ", kLeastSharedMemory / kMiB,
-                      " (in a container: --shm-size)");
-    }
-    Tell(check);
-  }
-
-  // NCCL makes a socket on one of them even within one host.
-  void CheckInterfaces() {
-    if (!needs_nccl()) return Tell(Skipped("network", "only several GPUs need it"));
-    ifaddrs* list = nullptr;
-    if (::getifaddrs(&list) != 0) return Tell({"network", CheckResult::kWarning, std::strerror(errno)});
-    std::set<std::string> names;
-    for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
-      const bool ip =
-          i->ifa_addr != nullptr && (i->ifa_addr->sa_family == AF_INET || i->ifa_addr->sa_family == AF_INET6);
-      if (ip && (i->ifa_flags & IFF_UP) != 0) names.insert(i->ifa_name);
-    }
-    ::freeifaddrs(list);
-    Check check = Ok("network", absl::StrCat("interfaces: ", absl::StrJoin(names, ", ")));
-    const char* wanted = std::getenv("NCCL_SOCKET_IFNAME");  // NOLINT(concurrency-mt-unsafe): nothing sets it
-    if (names.empty()) {
-      check = {"network", CheckResult::kWarning, "no interface has an address: NCCL finds none to meet on"};
-    } else if (wanted != nullptr) {
-      absl::StrAppend(&check.detail, "; NCCL_SOCKET_IFNAME=", wanted);
-    }
-    Tell(check);
-  }
-
-  void CheckDisk() {
-    // The folder may be made only when lenetd runs.
-    std::error_code error;
-    fs::path folder = fs::absolute(options_.state_dir, error);
-    while (!error && !fs::exists(folder, error) && folder.has_relative_path()) folder = folder.parent_path();
-    const absl::StatusOr<int64_t> free = FreeBytes(folder);
-    if (!free.ok()) return Tell(Failed("disk", free.status()));
-    Check check = Ok("disk", absl::StrCat(*free / kMiB, " MiB free for ", options_.state_dir.string()));
-    if (::access(folder.c_str(), W_OK | X_OK) != 0) {
-      check.result = CheckResult::kWarning;
-      absl::StrAppend(&check.detail, "; this user cannot write in '", folder.string(), "'");
-    } else if (*free < kLeastDisk) {
-      check.result = CheckResult::kWarning;
-      absl::StrAppend(&check.detail, "; ", kLeastDisk / kMiB, " are advised");
-    }
-    Tell(check);
-  }
-
   static std::vector<int> Ids(int first, int count) {
     std::vector<int> ids(static_cast<size_t>(count));
     std::iota(ids.begin(), ids.end(), first);
@@ -453,7 +380,7 @@ class Selftest {
 
   // What `work` tells, given time for the making of a group and for the work itself. Once one hangs no other is begun.
   void TellWithin(const std::string& name, std::chrono::milliseconds timeout, std::function<Check()> work) {
-    if (hangs_) return Tell(Skipped(name, "an earlier check hangs"));
+    if (hangs_) return Tell(Check::Skipped(name, "an earlier check hangs"));
     const std::optional<Check> check = RunWithin<Check>(timeout + options_.grace, std::move(work));
     if (check) return Tell(*check);
     hangs_ = true;
@@ -470,7 +397,7 @@ class Selftest {
         return RunRanks(group.get(), timeout, [&](int rank) { return check(*reference, group.get(), rank); });
       };
       const absl::Status status = run();
-      return status.ok() ? Ok(name, detail) : Failed(name, status);
+      return status.ok() ? Check::Ok(name, detail) : Check::Failed(name, status);
     };
     TellWithin(name, options_.timeout, work);
   }
@@ -483,22 +410,22 @@ class Selftest {
   }
 
   void CheckRanks() {
-    if (backend_ == nullptr) return Tell(Skipped("reference", "no backend"));
+    if (backend_ == nullptr) return Tell(Check::Skipped("reference", "no backend"));
     absl::StatusOr<std::shared_ptr<Reference>> reference = Reference::Read(options_.reference);
-    if (!reference.ok()) return Tell(Failed("reference", reference.status()));
+    if (!reference.ok()) return Tell(Check::Failed("reference", reference.status()));
     reference_ = *std::move(reference);
     for (int id = 0; id < devices(); ++id) {
       CheckOnGroup(absl::StrCat("reference on ", id), Ids(id, 1), CheckAgainst,
                    "logits, gradients and weights after some steps are PyTorch's within float32 rounding");
     }
-    if (devices() == 1) return Tell(Skipped("all-reduce", "one device"));
+    if (devices() == 1) return Tell(Check::Skipped("all-reduce", "one device"));
     CheckOnGroup("all-reduce", Ids(0, devices()), CheckAllReduce,
                  absl::StrCat("known sums over ", devices(), " ranks"));
     const int parts = Parts();
     const std::string name = absl::StrCat("reference on 0-", parts - 1);
     if (parts == 1) {
-      return Tell(
-          Skipped("reference on all", absl::StrCat("its batch of ", reference_->batch(), " has no equal parts")));
+      return Tell(Check::Skipped("reference on all",
+                                 absl::StrCat("its batch of ", reference_->batch(), " has no equal parts")));
     }
     CheckOnGroup(name, Ids(0, parts), CheckAgainst,
                  absl::StrCat("weights after some steps on ", parts, " ranks are PyTorch's on one"));
@@ -506,10 +433,10 @@ class Selftest {
 
   // Over all devices: so many steps as it takes to learn the few images by heart, then as many as there is time for.
   void CheckTraining() {
-    if (reference_ == nullptr) return Tell(Skipped("training", "no backend or no reference"));
+    if (reference_ == nullptr) return Tell(Check::Skipped("training", "no backend or no reference"));
     const auto work = [backend = backend_, reference = reference_, options = options_, ids = Ids(0, devices())] {
       const absl::StatusOr<std::string> trained = Train(backend.get(), *reference, options, ids);
-      return trained.ok() ? Ok("training", *trained) : Failed("training", trained.status());
+      return trained.ok() ? Check::Ok("training", *trained) : Check::Failed("training", trained.status());
     };
     TellWithin("training", 2 * options_.timeout + options_.training, work);
   }
@@ -565,6 +492,14 @@ class Selftest {
 };
 
 }  // namespace
+
+Check Check::Ok(std::string name, std::string detail) { return {std::move(name), CheckResult::kOk, std::move(detail)}; }
+Check Check::Failed(std::string name, const absl::Status& status) {
+  return {std::move(name), CheckResult::kFailed, std::string(status.message())};
+}
+Check Check::Skipped(std::string name, std::string why) {
+  return {std::move(name), CheckResult::kSkipped, std::move(why)};
+}
 
 CheckResult CompareVersions(const std::string& running, const std::string& built_with) {
   const auto numbers = [](const std::string& version) {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "trainer/backend/plugin.h"
 
@@ -16,6 +17,7 @@ namespace lenet {
 struct SelftestOptions {
   std::filesystem::path reference;            // PyTorch's results; see ReferenceFile
   std::filesystem::path state_dir;            // where lenetd would keep its state
+  std::string nvml = "libnvidia-ml.so.1";     // the driver's library that tells of ECC errors
   std::chrono::milliseconds training{1000};   // after the steps that it takes to learn
   std::chrono::milliseconds timeout{60'000};  // of each check that runs on devices
   std::chrono::milliseconds grace{10'000};    // after it, in which an abort may end the check
@@ -27,6 +29,10 @@ struct Check {
   std::string name;  // "libraries", "device 0"
   CheckResult result = CheckResult::kOk;
   std::string detail;  // what was found; what is wrong, and the bound
+
+  static Check Ok(std::string name, std::string detail);
+  static Check Failed(std::string name, const absl::Status& status);
+  static Check Skipped(std::string name, std::string why);
 };
 
 // Runs all checks on the devices of a backend that was selected, or could not be; each is given to `done` as it ends.

@@ -74,6 +74,19 @@ TEST_F(SelftestTest, WithoutABackendTheRestOfTheMachineIsChecked) {
   EXPECT_NE(checks.at("disk").result, CheckResult::kSkipped);
 }
 
+TEST_F(SelftestTest, MemoryErrorsThatWereNotCorrectedFail) {
+  options_.nvml = LENET_FAKE_NVML;
+  const Check check = RunOnCpu().at("ECC");
+  EXPECT_EQ(check.result, CheckResult::kFailed);
+  EXPECT_THAT(check.detail, AllOf(HasSubstr("GPU 0: 1 errors uncorrected, 7 corrected (0 may be; reset it"),
+                                  HasSubstr("; GPU 1: 1 errors uncorrected")));
+}
+
+TEST_F(SelftestTest, WithoutADriverNoMemoryErrorsAreLookedFor) {
+  options_.nvml = "libnosuch.so.1";
+  EXPECT_EQ(RunOnCpu().at("ECC").result, CheckResult::kSkipped);
+}
+
 TEST_F(SelftestTest, AReferenceThatCannotBeReadIsNamed) {
   options_.reference = "/nosuch/file";
   const auto checks = RunOnCpu();
