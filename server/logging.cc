@@ -5,7 +5,9 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -21,6 +23,7 @@
 #include "server/environment.h"
 #include "trainer/base/descriptor.h"
 #include "trainer/base/mutex.h"
+#include "trainer/base/text.h"
 
 namespace lenet {
 namespace {
@@ -77,12 +80,16 @@ int Priority(LogLevel level) {
   return 3;
 }
 
-std::string Line(LineFormat format, LogLevel level, absl::string_view message) {
-  const std::string start =
-      format == LineFormat::kJournal
-          ? absl::StrCat("<", Priority(level), ">")
-          : absl::StrCat(absl::FormatTime("%Y-%m-%dT%H:%M:%E3S%Ez", absl::Now(), absl::LocalTimeZone()), " ");
-  return absl::StrCat(start, LevelName(level), " [", ::gettid(), "] ", message, "\n");
+// One that nobody can shape: of a request for a job that is not there, it is what the client wrote.
+constexpr size_t kMaxJobBytes = 100;
+
+std::string Entry(LogLevel level, absl::string_view message) {
+  std::string entry = absl::StrCat("MESSAGE=", message, "\nPRIORITY=", Priority(level),
+                                   "\nSYSLOG_IDENTIFIER=lenetd\nTID=", ::gettid(), "\n");
+  const LogSubject& subject = ThreadLogSubject();
+  if (!subject.job.empty()) absl::StrAppend(&entry, "LENET_JOB=", Shown(subject.job, kMaxJobBytes), "\n");
+  if (subject.rank >= 0) absl::StrAppend(&entry, "LENET_RANK=", subject.rank, "\n");
+  return entry;
 }
 
 // Never destroyed: destructors of static objects may still log.
@@ -129,13 +136,37 @@ void LineWriter::State::Run() {
     ++written;
     if (lines.empty() && dropped > 0) {
       lines.push_back(
-          Line(format, LogLevel::kWarning, absl::StrCat(dropped, " lines were not written: nothing took them")));
+          LogLine(format, LogLevel::kWarning, absl::StrCat(dropped, " lines were not written: nothing took them")));
       ++added;
       dropped = 0;
     }
     late = late && !lines.empty();
     changed.SignalAll();
   }
+}
+
+std::string LogLine(LineFormat format, LogLevel level, absl::string_view message) {
+  if (format == LineFormat::kEntry) return Entry(level, message);
+  const std::string start =
+      format == LineFormat::kJournal
+          ? absl::StrCat("<", Priority(level), ">")
+          : absl::StrCat(absl::FormatTime("%Y-%m-%dT%H:%M:%E3S%Ez", absl::Now(), absl::LocalTimeZone()), " ");
+  return absl::StrCat(start, LevelName(level), " [", ::gettid(), "] ", message, "\n");
+}
+
+absl::StatusOr<UniqueDescriptor> ConnectToJournal(const std::string& path) {
+  sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = {}};
+  if (path.size() >= sizeof(address.sun_path)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", path, "' has ", path.size(), " bytes, most is ", sizeof(address.sun_path) - 1));
+  }
+  path.copy(address.sun_path, path.size());
+  UniqueDescriptor socket(Descriptor{::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)});
+  if (!socket ||
+      ::connect(socket.get().number, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
+    return absl::UnavailableError(absl::StrCat("'", path, "': ", std::generic_category().message(errno)));
+  }
+  return socket;
 }
 
 bool IsJournal(int fd, absl::string_view journal_stream) {
@@ -193,13 +224,17 @@ bool LineWriter::Flush(Clock::time_point deadline) {
   return true;
 }
 
-void SetUpLogging(LogLevel level) {
-  const bool journal = IsJournal(STDERR_FILENO, Environment("JOURNAL_STREAM"));
-  const LineFormat format = journal ? LineFormat::kJournal : LineFormat::kTime;
+void SetUpLogging(LogLevel level, const std::string& journal) {
+  LineFormat format = LineFormat::kTime;
+  absl::StatusOr<UniqueDescriptor> socket = absl::UnavailableError("standard error is not the journal");
+  if (IsJournal(STDERR_FILENO, Environment("JOURNAL_STREAM"))) {
+    socket = ConnectToJournal(journal);
+    format = socket.ok() ? LineFormat::kEntry : LineFormat::kJournal;
+  }
   SetLogLevel(level);
-  StandardError() = std::make_unique<LineWriter>(STDERR_FILENO, format);
+  StandardError() = std::make_unique<LineWriter>(socket.ok() ? socket->get().number : STDERR_FILENO, format);
   SetLogSink([format, writer = StandardError().get()](LogLevel line_level, absl::string_view message) {
-    if (line_level >= least_level) writer->Write(Line(format, line_level, message));
+    if (line_level >= least_level) writer->Write(LogLine(format, line_level, message));
   });
 }
 

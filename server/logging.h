@@ -6,7 +6,9 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "trainer/base/descriptor.h"
 #include "trainer/base/log.h"
 
 namespace lenet {
@@ -15,7 +17,18 @@ namespace lenet {
 enum class LineFormat {
   kTime,     // with the time and the level
   kJournal,  // with the priority that the journal takes from it, as "<4>", and the level; the journal has its own time
+  kEntry,    // an entry in the journal's native protocol: MESSAGE, PRIORITY, TID, and LENET_JOB and LENET_RANK of what
+             // the line is about; https://systemd.io/JOURNAL_NATIVE_PROTOCOL
 };
+
+// A line of `message`, which Shown() gave, of the calling thread and its subject; ends with '\n'.
+std::string LogLine(LineFormat format, LogLevel level, absl::string_view message);
+
+inline constexpr char kJournalSocket[] = "/run/systemd/journal/socket";
+
+// A socket each write to which is an entry. UNAVAILABLE with the system's reason; INVALID_ARGUMENT if the path is too
+// long for a socket.
+absl::StatusOr<UniqueDescriptor> ConnectToJournal(const std::string& path);
 
 // Whether the descriptor is the one that $JOURNAL_STREAM, whose value this is, names by device and inode: what is
 // written to it goes to systemd's journal. A descriptor that was redirected since is another.
@@ -44,9 +57,9 @@ class LineWriter {
   const std::shared_ptr<State> state_;  // the thread's, too
 };
 
-// From now on Log() writes lines of at least `level` to standard error, with time, level and thread, or in the
-// journal's format if that is what standard error is. Once.
-void SetUpLogging(LogLevel level);
+// From now on Log() writes lines of at least `level` to standard error, with time, level and thread. If that is the
+// journal, they become its entries, or lines in its format where the socket `journal` takes none. Once.
+void SetUpLogging(LogLevel level, const std::string& journal = kJournalSocket);
 
 // Sets another level, for plug-ins, too. Safe from any thread.
 void SetLogLevel(LogLevel level);

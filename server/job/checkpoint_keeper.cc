@@ -69,7 +69,7 @@ absl::Status DropSurplus(JobStore* store, absl::string_view id, const std::files
     std::error_code error;
     std::filesystem::remove(file, error);
     if (error) {
-      Log(LogLevel::kWarning, absl::StrCat("job ", id, ": '", file.string(), "' cannot be removed: ", error.message()));
+      LogOfJob(LogLevel::kWarning, id, absl::StrCat("'", file.string(), "' cannot be removed: ", error.message()));
     }
   }
   return absl::OkStatus();

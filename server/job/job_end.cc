@@ -144,8 +144,8 @@ absl::StatusOr<v1::Job> Persist(const LiveJob& live, StorePatience* patience, co
     absl::StatusOr<v1::Job> job = change();
     if (job.ok() || absl::IsAborted(job.status()) || !MayPass(job.status())) return job;
     if (failures == 1) {
-      Log(LogLevel::kError, absl::StrCat("job ", live.id, ": a change of its state cannot be recorded, trying again: ",
-                                         job.status().ToString()));
+      LogOfJob(LogLevel::kError, live.id,
+               absl::StrCat("a change of its state cannot be recorded, trying again: ", job.status().ToString()));
     }
     if (!patience->Pause(failures)) return job;
   }

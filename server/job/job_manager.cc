@@ -28,8 +28,8 @@ absl::string_view StopReason(StopMode mode) {
 bool Waiting(v1::JobState state) { return state == v1::QUEUED || state == v1::PAUSED; }
 
 void LogState(const v1::Job& job, absl::string_view found = "") {
-  Log(LogLevel::kInfo,
-      absl::StrCat("job ", job.id(), ": ", found, absl::string_view(StateName(job.state())), ": ", job.reason()));
+  LogOfJob(LogLevel::kInfo, job.id(),
+           absl::StrCat(found, absl::string_view(StateName(job.state())), ": ", job.reason()));
 }
 
 absl::Status WrongState(const v1::Job& job, absl::string_view wanted) {
@@ -216,8 +216,8 @@ absl::StatusOr<v1::Job> JobManager::CreateJob(const v1::StartRequest& request, a
     LENET_RETURN_IF_ERROR(result.status());
     return SameRequest(std::move(result->job), request);
   }
-  Log(LogLevel::kInfo, absl::StrCat("job ", live->id, ": accepted: ", request.spec().dataset(), ", ",
-                                    live->admitted.devices.ranks, " ranks"));
+  LogOfJob(LogLevel::kInfo, live->id,
+           absl::StrCat("accepted: ", request.spec().dataset(), ", ", live->admitted.devices.ranks, " ranks"));
   MutexLock lock(&mutex_);
   Enqueue(live);
   return std::move(result->job);
@@ -475,6 +475,7 @@ std::vector<Holder> JobManager::Holders() const {
 
 void JobManager::RunOnThread(const LivePtr& live, const std::vector<int>& device_ids) {
   pthread_setname_np(pthread_self(), "job");
+  const ScopedLogSubject subject({.job = live->id});
   const absl::StatusOr<v1::Job> job = RunJob(services_, live.get(), device_ids);
   if (job.ok() && job->state() == v1::FAILED) health_.CheckAfter(job->failure(), device_ids);
   {

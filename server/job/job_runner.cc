@@ -44,7 +44,7 @@ class LogObserver : public TrainObserver {
     const absl::Status status = RecordRunning(&live_).status();
     // ABORTED: a stop came first, and the job stays in STOPPING.
     if (!status.ok() && !absl::IsAborted(status)) {
-      Log(LogLevel::kError, absl::StrCat("job ", live_.id, ": RUNNING is not recorded: ", status.ToString()));
+      LogOfJob(LogLevel::kError, live_.id, absl::StrCat("RUNNING is not recorded: ", status.ToString()));
     }
   }
 
@@ -70,13 +70,13 @@ class LogObserver : public TrainObserver {
     absl::Status dropped = live_.log->Flush();
     if (dropped.ok()) dropped = DropSurplus(services_.store, live_.id, JobFolder(services_, live_));
     if (!dropped.ok()) {
-      Log(LogLevel::kWarning, absl::StrCat("job ", live_.id, ": older checkpoints stay: ", dropped.ToString()));
+      LogOfJob(LogLevel::kWarning, live_.id, absl::StrCat("older checkpoints stay: ", dropped.ToString()));
     }
     meter_.StepsFollow(JobProgress::Clock::now());
   }
 
   void OnWarning(absl::string_view message) override {
-    Log(LogLevel::kWarning, absl::StrCat("job ", live_.id, ": ", message));
+    LogOfJob(LogLevel::kWarning, live_.id, message);
     live_.log->Add(ToWarning(message));
   }
 
@@ -84,7 +84,7 @@ class LogObserver : public TrainObserver {
     // The next process must not take it up again.
     const absl::StatusOr<v1::Job> failed = EndAttempt(&live_, services_.store, services_.patience,
                                                       Failed(live_, "step", absl::DeadlineExceededError(message)));
-    Log(LogLevel::kError, absl::StrCat("job ", live_.id, ": ", message, failed.ok() ? "" : failed.status().ToString()));
+    LogOfJob(LogLevel::kError, live_.id, absl::StrCat(message, failed.ok() ? "" : failed.status().ToString()));
     if (services_.stuck) services_.stuck(message);
   }
 
@@ -159,7 +159,7 @@ absl::StatusOr<std::optional<Checkpoint>> FindStart(const JobServices& services,
     }
     const std::string warning =
         absl::StrCat("the checkpoint of step ", saved->step(), " cannot be read: ", checkpoint.status().message());
-    Log(LogLevel::kWarning, absl::StrCat("job ", live->id, ": ", warning));
+    LogOfJob(LogLevel::kWarning, live->id, warning);
     live->log->Add(ToWarning(warning));
   }
   LENET_RETURN_IF_ERROR(ForgetAfter(services.store, job, -1));

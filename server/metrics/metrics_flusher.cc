@@ -81,11 +81,11 @@ void MetricsFlusher::Run() {
       const absl::Status status = log->Flush();
       if (!status.ok()) {
         if (failing.insert(log->job_id()).second) {
-          Log(LogLevel::kError,
-              absl::StrCat("job ", log->job_id(), ": its metrics cannot be stored, trying again: ", status.ToString()));
+          LogOfJob(LogLevel::kError, log->job_id(),
+                   absl::StrCat("its metrics cannot be stored, trying again: ", status.ToString()));
         }
       } else if (failing.erase(log->job_id()) > 0) {
-        Log(LogLevel::kInfo, absl::StrCat("job ", log->job_id(), ": its metrics are stored again"));
+        LogOfJob(LogLevel::kInfo, log->job_id(), "its metrics are stored again");
       }
     }
   }

@@ -29,6 +29,7 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const abs
 
 // A line for each call that changes something, whether it did or not.
 void Audit(const Caller& caller, absl::string_view call, const std::string& job_id, const absl::Status& status) {
+  const ScopedLogSubject subject({.job = job_id});
   Log(LogLevel::kInfo, absl::StrCat("audit: ", caller.name, " (", RoleName(caller.role), "): ", call,
                                     job_id.empty() ? "" : absl::StrCat(" of job ", job_id), ": ",
                                     status.ok() ? "OK" : absl::StatusCodeToString(status.code())));
@@ -37,6 +38,7 @@ void Audit(const Caller& caller, absl::string_view call, const std::string& job_
 // Answers a call that would change something and may not.
 grpc::ServerUnaryReactor* Refuse(grpc::CallbackServerContext* context, absl::string_view call,
                                  const std::string& job_id, const absl::Status& status) {
+  const ScopedLogSubject subject({.job = job_id});
   Log(LogLevel::kInfo, absl::StrCat("audit: ", ClientOf(context->peer()), ": ", call,
                                     job_id.empty() ? "" : absl::StrCat(" of job ", job_id), ": ", status.ToString()));
   return Answer(context, status);

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "trainer/base/text.h"
 
 namespace lenet {
@@ -21,11 +22,22 @@ LogSink& Sink() {
   return *sink;
 }
 
+LogSubject& Subject() {
+  thread_local LogSubject subject;
+  return subject;
+}
+
 }  // namespace
 
 void SetLogSink(LogSink sink) { Sink() = sink ? std::move(sink) : LogSink(LogToStderr); }
 
 LogSink GetLogSink() { return Sink(); }
+
+const LogSubject& ThreadLogSubject() { return Subject(); }
+
+ScopedLogSubject::ScopedLogSubject(LogSubject subject) : before_(std::exchange(Subject(), std::move(subject))) {}
+
+ScopedLogSubject::~ScopedLogSubject() { Subject() = std::move(before_); }
 
 void Log(LogLevel level, absl::string_view message) {
   const std::string line = Shown(message, kMaxLogBytes);
@@ -34,6 +46,11 @@ void Log(LogLevel level, absl::string_view message) {
   } catch (...) {
     LogToStderr(level, line);
   }
+}
+
+void LogOfJob(LogLevel level, absl::string_view job, absl::string_view message) {
+  const ScopedLogSubject subject({.job = std::string(job), .rank = Subject().rank});
+  Log(level, absl::StrCat("job ", job, ": ", message));
 }
 
 }  // namespace lenet

@@ -120,8 +120,9 @@ TrainResult Train(const TrainJob& job, RankGroup* group, const StopRequest* stop
   threads.reserve(static_cast<size_t>(job.plan.ranks));
   for (int rank = 0; rank < job.plan.ranks; ++rank) {
     try {
-      threads.emplace_back([&run, rank] {
+      threads.emplace_back([&run, rank, subject = LogSubject{.job = ThreadLogSubject().job, .rank = rank}] {
         pthread_setname_np(pthread_self(), absl::StrCat("rank ", rank).c_str());
+        const ScopedLogSubject scope(subject);
         RankWorker(&run, rank).Run();
         run.RankEnded();
       });

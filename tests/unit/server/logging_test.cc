@@ -2,7 +2,9 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +15,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/temp_folder.h"
+#include "trainer/base/descriptor.h"
 
 namespace lenet {
 namespace {
@@ -171,13 +175,61 @@ TEST_F(LineWriterTest, TheLineOfLostLinesHasTheJournalsPriority) {
               MatchesRegex("<4>warning \\[[0-9]+\\] [0-9]+ lines were not written: nothing took them\n"));
 }
 
-TEST(SetUpLoggingTest, LinesForTheJournalHaveItsPrioritiesAndNoTime) {
-  ::testing::internal::CaptureStderr();
+// As under systemd, with its socket there.
+void SetUpLoggingToJournal(const std::string& socket) {
   struct stat info;
   ASSERT_EQ(::fstat(STDERR_FILENO, &info), 0);
   ::setenv("JOURNAL_STREAM", (std::to_string(info.st_dev) + ":" + std::to_string(info.st_ino)).c_str(), 1);
-  SetUpLogging(LogLevel::kDebug);
+  SetUpLogging(LogLevel::kDebug, socket);
   ::unsetenv("JOURNAL_STREAM");
+}
+
+TEST(SetUpLoggingTest, LinesAreTheJournalsEntriesWithJobAndRank) {
+  TempFolder folder;
+  const std::string path = folder.path() / "journal";
+  sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = {}};
+  ASSERT_LT(path.size(), sizeof(address.sun_path));
+  path.copy(address.sun_path, path.size());
+  const UniqueDescriptor journal(Descriptor{::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)});
+  ASSERT_EQ(::bind(journal.get().number, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  const auto next = [&journal] {
+    char entry[8192];
+    const ssize_t bytes = ::recv(journal.get().number, entry, sizeof(entry), MSG_DONTWAIT);
+    return std::string(entry, bytes < 0 ? 0 : static_cast<size_t>(bytes));
+  };
+
+  ::testing::internal::CaptureStderr();
+  SetUpLoggingToJournal(path);
+  Log(LogLevel::kError, "one\nPRIORITY=0");
+  LogOfJob(LogLevel::kInfo, "j1", "accepted");
+  {
+    const ScopedLogSubject rank({.job = "j1", .rank = 3});
+    Log(LogLevel::kWarning, "two");
+    LogOfJob(LogLevel::kDebug, "j2\nPRIORITY=0", "three");
+  }
+  Log(LogLevel::kInfo, "four");
+  FlushLog();
+  SetLogSink(nullptr);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+
+  const std::string common = "\nSYSLOG_IDENTIFIER=lenetd\nTID=[0-9]+\n";
+  EXPECT_THAT(next(), MatchesRegex("MESSAGE=one\\\\nPRIORITY=0\nPRIORITY=3" + common));
+  EXPECT_THAT(next(), MatchesRegex("MESSAGE=job j1: accepted\nPRIORITY=6" + common + "LENET_JOB=j1\n"));
+  EXPECT_THAT(next(), MatchesRegex("MESSAGE=two\nPRIORITY=4" + common + "LENET_JOB=j1\nLENET_RANK=3\n"));
+  EXPECT_THAT(next(), MatchesRegex("MESSAGE=job j2\\\\nPRIORITY=0: three\nPRIORITY=7" + common +
+                                   "LENET_JOB=j2\\\\nPRIORITY=0\nLENET_RANK=3\n"));
+  EXPECT_THAT(next(), MatchesRegex("MESSAGE=four\nPRIORITY=6" + common));
+  EXPECT_EQ(next(), "");
+}
+
+TEST(ConnectToJournalTest, SaysWhyItCannot) {
+  EXPECT_THAT(ConnectToJournal("/nosuch/socket").status().ToString(), HasSubstr("'/nosuch/socket': No such file"));
+  EXPECT_THAT(ConnectToJournal(std::string(200, 'x')).status().ToString(), HasSubstr("has 200 bytes, most is 107"));
+}
+
+TEST(SetUpLoggingTest, WithoutTheJournalsSocketLinesHaveItsPrioritiesAndNoTime) {
+  ::testing::internal::CaptureStderr();
+  SetUpLoggingToJournal("/nosuch/socket");
   Log(LogLevel::kDebug, "a");
   Log(LogLevel::kInfo, "b");
   Log(LogLevel::kWarning, "c");

@@ -2,9 +2,11 @@
 
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -45,6 +47,23 @@ TEST_F(LogTest, ASinkThatThrowsLosesNoLine) {
   ::testing::internal::CaptureStderr();
   Log(LogLevel::kError, "kept");
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "error: kept\n");
+}
+
+TEST_F(LogTest, ASubjectIsItsThreadsUntilItGoes) {
+  std::vector<std::string> lines;
+  SetLogSink([&lines](LogLevel, absl::string_view message) {
+    lines.push_back(absl::StrCat(ThreadLogSubject().job, "/", ThreadLogSubject().rank, " ", message));
+  });
+  Log(LogLevel::kInfo, "a");
+  {
+    const ScopedLogSubject outer({.job = "j", .rank = 1});
+    Log(LogLevel::kInfo, "b");
+    std::thread([] { Log(LogLevel::kInfo, "c"); }).join();
+    LogOfJob(LogLevel::kInfo, "k", "d");
+    Log(LogLevel::kInfo, "e");
+  }
+  Log(LogLevel::kInfo, "f");
+  EXPECT_THAT(lines, ::testing::ElementsAre("/-1 a", "j/1 b", "/-1 c", "k/1 job k: d", "j/1 e", "/-1 f"));
 }
 
 }  // namespace
