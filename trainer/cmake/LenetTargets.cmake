@@ -39,6 +39,7 @@ if(LENET_SANITIZE)
 endif()
 
 find_package(Threads REQUIRED)
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
 find_package(absl CONFIG REQUIRED)
 if(LENET_STATIC)
   include(StaticArchives)
@@ -67,14 +68,31 @@ function(lenet_program name)
   cmake_parse_arguments(ARG "" "" "SOURCES;PRIVATE" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE lenet_options ${ARG_PRIVATE})
-  install(TARGETS ${name} RUNTIME DESTINATION bin)
+  install(TARGETS ${name} RUNTIME DESTINATION bin COMPONENT ${name})
   add_dependencies(bundle ${name})
 endfunction()
 
-# lenet_plugin(NAME SOURCES ... PRIVATE ...): a backend's library, loaded at run time. Installed, it looks for the
-# libraries it needs beside itself first.
+# lenet_man_pages(PROGRAM PAGE...): writes and installs manual pages, from their templates in deploy/man and from what
+# the program, of this folder, tells of itself.
+function(lenet_man_pages program)
+  set(generator ${PROJECT_SOURCE_DIR}/deploy/man/generate.py)
+  foreach(page IN LISTS ARGN)
+    set(template ${PROJECT_SOURCE_DIR}/deploy/man/${page}.in)
+    set(output ${CMAKE_CURRENT_BINARY_DIR}/man/${page})
+    set_property(TARGET ${program} APPEND PROPERTY LINK_DEPENDS ${generator} ${template})
+    add_custom_command(TARGET ${program} POST_BUILD
+      COMMAND Python3::Interpreter -B ${generator} ${template} ${output} --version ${PROJECT_VERSION}
+        --program ${program}=$<TARGET_FILE:${program}>
+      VERBATIM)
+    string(REGEX MATCH "[0-9]$" section ${page})
+    install(FILES ${output} DESTINATION share/man/man${section} COMPONENT ${program})
+  endforeach()
+endfunction()
+
+# lenet_plugin(NAME COMPONENT ... SOURCES ... PRIVATE ...): a backend's library, loaded at run time. Installed, it looks
+# for the libraries it needs beside itself first.
 function(lenet_plugin name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "" "COMPONENT" "SOURCES;PRIVATE" ${ARGN})
   add_library(${name} MODULE ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE lenet_options ${ARG_PRIVATE})
   target_link_options(${name} PRIVATE ${LENET_PLUGIN_LINK_OPTIONS})
@@ -82,6 +100,6 @@ function(lenet_plugin name)
     LIBRARY_OUTPUT_DIRECTORY ${LENET_PLUGIN_BUILD_DIR}
     INSTALL_RPATH "$ORIGIN"
     INSTALL_RPATH_USE_LINK_PATH ON)
-  install(TARGETS ${name} LIBRARY DESTINATION lib/lenet)
+  install(TARGETS ${name} LIBRARY DESTINATION lib/lenet COMPONENT ${ARG_COMPONENT})
   add_dependencies(bundle ${name})
 endfunction()
