@@ -13,6 +13,8 @@ EOF
 packages=(
   # Compiler and build tools
   g++ cmake ninja-build ccache pkg-config
+  # For cpack's packages
+  dpkg-dev file
   # gRPC, Protobuf, Abseil
   libgrpc++-dev libgrpc-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev libssl-dev
   # Trainer: gzip, JSON

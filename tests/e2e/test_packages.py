@@ -1,0 +1,70 @@
+"""What the Debian packages are made of, as far as it can be told without root: the components of the installation,
+and the scripts. tests/soak/packages.sh installs them."""
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+from harness import ROOT, program
+
+PACKAGE = ROOT / "deploy/package"
+
+
+def files_below(folder):
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
+
+
+class PackagesTest(unittest.TestCase):
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory(prefix="lenet-packages-")
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+        for component in ("lenetd", "lenetctl", "lenetd-cuda"):
+            cls.install(component, "--prefix", cls.folder / component)
+        cls.install("lenetd-package", "--prefix", "/usr", env={**os.environ, "DESTDIR": str(cls.folder / "extra")})
+        subprocess.run(["cmake", "--install", program("LENET_BUILD"), "--prefix", cls.folder / "all"], check=True,
+                       stdout=subprocess.DEVNULL)
+
+    @classmethod
+    def install(cls, component, *arguments, **options):
+        subprocess.run(["cmake", "--install", program("LENET_BUILD"), "--component", component, *arguments],
+                       check=True, stdout=subprocess.DEVNULL, **options)
+
+    def test_the_components_are_the_whole_installation(self):
+        whole = files_below(self.folder / "all")
+        parts = [files_below(self.folder / part) for part in ("lenetd", "lenetctl", "lenetd-cuda")]
+        self.assertEqual(set().union(*parts), whole)
+        self.assertEqual(sum(map(len, parts)), len(whole))
+
+    def test_what_is_in_which(self):
+        lenetd = files_below(self.folder / "lenetd")
+        for file in ("bin/lenetd", "lib/lenet/liblenet_cpu.so", "lib/lenet/wait-for-nvidia",
+                     "lib/systemd/system/lenetd.service", "lib/systemd/system/lenetd.socket",
+                     "lib/sysusers.d/lenet.conf", "share/lenet/lenetd.toml", "share/man/man8/lenetd.8",
+                     "share/man/man5/lenetd.toml.5", "share/doc/lenetd/examples/prometheus.yml",
+                     "share/doc/lenetd/examples/lenet.json"):
+            self.assertIn(file, lenetd)
+        self.assertEqual(files_below(self.folder / "lenetctl"), {
+            "bin/lenetctl", "share/man/man1/lenetctl.1", "share/bash-completion/completions/lenetctl",
+            "share/zsh/site-functions/_lenetctl", "share/fish/vendor_completions.d/lenetctl.fish"})
+        self.assertLessEqual(files_below(self.folder / "lenetd-cuda"), {"lib/lenet/liblenet_cuda.so"})
+
+    def test_the_configuration_file_is_the_administrators(self):
+        conffiles = (PACKAGE / "lenetd/conffiles").read_text().split()
+        self.assertEqual(conffiles, ["/etc/lenet/lenetd.toml"])
+        for file in conffiles:
+            self.assertEqual((self.folder / "extra" / file[1:]).read_text(), (ROOT / "deploy/lenetd.toml").read_text())
+        self.assertEqual({file for file in files_below(self.folder / "extra") if file.startswith("etc/")},
+                         {file[1:] for file in conffiles})
+
+    def test_the_scripts_are_shells(self):
+        for script in ("lenetd/postinst", "lenetd/prerm", "lenetd/postrm", "lenetd-cuda/postinst"):
+            subprocess.run(["sh", "-n", PACKAGE / script], check=True)
+            self.assertTrue((PACKAGE / script).stat().st_mode & 0o111, script)
+
+
+if __name__ == "__main__":
+    unittest.main()
