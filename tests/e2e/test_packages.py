@@ -1,7 +1,8 @@
-"""What the Debian packages are made of, as far as it can be told without root: the components of the installation,
-and the scripts. tests/soak/packages.sh installs them."""
+"""What the Debian packages are made of, as far as it can be told without root: the components of the installation, the
+scripts, and the files that containers take. tests/soak/packages.sh installs them."""
 import os
 import pathlib
+import re
 import subprocess
 import tempfile
 import unittest
@@ -9,6 +10,7 @@ import unittest
 from harness import ROOT, program
 
 PACKAGE = ROOT / "deploy/package"
+DOCKER = ROOT / "deploy/docker"
 
 
 def files_below(folder):
@@ -64,6 +66,43 @@ class PackagesTest(unittest.TestCase):
         for script in ("lenetd/postinst", "lenetd/prerm", "lenetd/postrm", "lenetd-cuda/postinst"):
             subprocess.run(["sh", "-n", PACKAGE / script], check=True)
             self.assertTrue((PACKAGE / script).stat().st_mode & 0o111, script)
+
+
+class ContainersTest(unittest.TestCase):
+
+    def test_what_the_images_copy_is_there(self):
+        copied = re.findall(r"^COPY (\S+) ", (DOCKER / "Dockerfile").read_text(), re.MULTILINE)
+        self.assertIn("deploy/docker/install.sh", copied)
+        for source in copied:
+            self.assertTrue((ROOT / source).exists(), source)
+        run = re.findall(r"source=/src/(\S+?),", (DOCKER / "Dockerfile").read_text())
+        self.assertEqual(set(run), {"build/packages"})
+        self.assertIn('"packageDirectory": "${sourceDir}/build/packages"', (ROOT / "CMakePresets.json").read_text())
+
+    def test_what_compose_mounts_is_there(self):
+        text = (DOCKER / "compose.yaml").read_text()
+        mounted = re.findall(r"^ +- (\.\S+?):/", text, re.MULTILINE)
+        self.assertIn("../grafana/lenet.json", mounted)
+        for source in mounted:
+            self.assertTrue((DOCKER / source).is_file(), source)
+        # An image's stage is what compose builds.
+        stages = re.findall(r"^FROM \S+ AS (\S+)$", (DOCKER / "Dockerfile").read_text(), re.MULTILINE)
+        for file in ("compose.yaml", "compose.cuda.yaml"):
+            self.assertIn(re.search(r"target: (\S+)", (DOCKER / file).read_text())[1], stages)
+
+    def test_their_variables_are_settings(self):
+        text = "".join((DOCKER / name).read_text() for name in ("Dockerfile", "compose.yaml", "compose.cuda.yaml"))
+        variables = {name: "1" for name in re.findall(r"\bLENETD_\w+", text)}
+        self.assertIn("LENETD_STATE_DIR", variables)
+        done = subprocess.run([program("LENETD"), "--check-config"], env={"LENETD_CONFIG": "/dev/null", **variables},
+                              capture_output=True, text=True, check=False, timeout=120)
+        self.assertNotIn("there is no such setting", done.stderr)
+
+    def test_the_stop_waits_longer_than_the_drain(self):
+        text = subprocess.run([program("LENETD"), "--help"], capture_output=True, text=True, check=True).stdout
+        drain = int(re.search(r"--drain-timeout\D*?(\d+)", text)[1])
+        grace = int(re.search(r"stop_grace_period: (\d+)s", (DOCKER / "compose.yaml").read_text())[1])
+        self.assertGreater(grace, drain + 15 + 5)
 
 
 if __name__ == "__main__":
