@@ -306,7 +306,8 @@ int RunServer(const ServerConfig& config, ShutdownSignals* signals, ConfigReload
                         .socket = *passed,
                         .tls = config.tls,
                         .access = config.access_file.empty() ? nullptr : &access,
-                        .reflection = config.access_file.empty() && IsLocal(listen)},
+                        .reflection = config.access_file.empty() && IsLocal(listen),
+                        .limits = config.rpc},
                        identity, &manager, selected->backend.get(), &catalog);
   if (!server.ok()) return Report(absl::IsInvalidArgument(server.status()) ? kExitUsage : kExitListen, server.status());
   if (!IsLocal(listen) && config.tls.client_ca.empty() && config.access_file.empty()) {
@@ -344,6 +345,7 @@ int RunServer(const ServerConfig& config, ShutdownSignals* signals, ConfigReload
   reloader->SetApply([&](const ServerConfig& changed) {
     SetLogLevel(changed.log_level);
     manager.SetLimits(LimitsOf(changed));
+    (*server)->SetLimits(changed.rpc);
     (*store)->SetMaxAge(changed.max_job_age());
     if (!config.access_file.empty()) ReloadAccess(config.access_file, &access);
     if (changed.data_dirs == data_dirs) return;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "server/rpc/rpc_limits.h"
 #include "server/rpc/tls.h"
 #include "trainer/base/log.h"
 
@@ -32,6 +33,7 @@ struct ServerConfig {
   size_t max_queued = 1000;
   size_t max_jobs_per_client = 0;  // 0: no limit
   int max_job_days = 0;            // after its end; 0: no limit
+  RpcLimits rpc;
   // host:port of the Prometheus endpoint, or kNoMetrics. The default is no port of Prometheus' own list, which is full,
   // nor one of those that Linux gives to outgoing connections.
   std::string metrics_listen = "127.0.0.1:25051";

@@ -22,6 +22,9 @@ constexpr double kMinSeconds = 0.001;  // the least that does not become 0
 constexpr double kMaxSeconds = 86400;
 constexpr int kMaxDays = 36500;
 constexpr size_t kMaxJobs = 1'000'000;
+constexpr size_t kMostAtOnce = 100'000;  // calls, streams, connections
+constexpr int kMinRequestBytes = 1 << 16;
+constexpr int kMaxRequestBytes = 1 << 26;
 
 enum class Takes { kAtStart, kWhileRunning };
 
@@ -211,6 +214,22 @@ const std::vector<Setting>& Settings() {
               "Jobs that have not ended that one client address may have; 0: no limit"),
       Integer("limits.max_job_days", In(&ServerConfig::max_job_days), Takes::kWhileRunning, 0, kMaxDays,
               "Days after which an ended job is forgotten; 0: never by its age"),
+      Integer("limits.max_calls", In(&ServerConfig::rpc, &RpcLimits::max_calls), Takes::kWhileRunning, 1, kMostAtOnce,
+              "Calls that may be answered at once, streams aside"),
+      Integer("limits.max_streams", In(&ServerConfig::rpc, &RpcLimits::max_streams), Takes::kWhileRunning, 1,
+              kMostAtOnce, "Streams that may be open"),
+      Integer("limits.max_streams_per_client", In(&ServerConfig::rpc, &RpcLimits::max_streams_per_client),
+              Takes::kWhileRunning, 0, kMostAtOnce, "Streams that one client may have open; 0: no limit"),
+      Integer("limits.max_connections", In(&ServerConfig::rpc, &RpcLimits::max_connections), Takes::kWhileRunning, 1,
+              kMostAtOnce, "Connections that may be open"),
+      Integer("limits.max_connections_per_client", In(&ServerConfig::rpc, &RpcLimits::max_connections_per_client),
+              Takes::kWhileRunning, 0, kMostAtOnce, "Connections that one client address may have open; 0: no limit"),
+      Integer("limits.max_calls_per_connection", In(&ServerConfig::rpc, &RpcLimits::max_calls_per_connection),
+              Takes::kAtStart, 1, kMostAtOnce, "Calls that one connection may carry at once, streams among them"),
+      Integer("limits.max_request_bytes", In(&ServerConfig::rpc, &RpcLimits::max_request_bytes), Takes::kAtStart,
+              kMinRequestBytes, kMaxRequestBytes, "Bytes of a request"),
+      Seconds("limits.max_idle_time", In(&ServerConfig::rpc, &RpcLimits::max_idle_time), Takes::kAtStart,
+              "Seconds after which a connection without a call is closed; 0: never"),
   };
   return *settings;
 }

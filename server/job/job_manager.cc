@@ -177,14 +177,15 @@ absl::Status JobManager::CheckLimits(absl::string_view client) const {
   for (const auto& [live, thread] : threads_) waiting -= live_.contains(live->id) ? 1 : 0;
   if (waiting >= limits_.max_queued) {
     return absl::ResourceExhaustedError(
-        absl::StrCat(waiting, " jobs are queued or paused; the limit is ", limits_.max_queued));
+        absl::StrCat(waiting, " jobs are queued or paused; the limit is ", limits_.max_queued, " (limits.max_queued)"));
   }
   if (limits_.max_jobs_per_client == 0) return absl::OkStatus();
   const auto held = static_cast<size_t>(
       std::count_if(live_.begin(), live_.end(), [&](const auto& entry) { return entry.second->client == client; }));
   if (held < limits_.max_jobs_per_client) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "client \"", client, "\" has ", held, " jobs that have not ended; the limit is ", limits_.max_jobs_per_client));
+  return absl::ResourceExhaustedError(absl::StrCat("client \"", client, "\" has ", held,
+                                                   " jobs that have not ended; the limit is ",
+                                                   limits_.max_jobs_per_client, " (limits.max_jobs_per_client)"));
 }
 
 absl::StatusOr<v1::Job> JobManager::CreateJob(const v1::StartRequest& request, absl::string_view client,

@@ -26,6 +26,8 @@ class Executor {
   // if too many wait already.
   bool Run(std::function<void()> task) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  size_t max_waiting() const { return max_waiting_; }
+
   // Waits until one more task has ended, for which it adds one of its own; false if the deadline passes first. So long
   // tasks, or many, are no standstill as long as any ends.
   bool Responds(std::chrono::steady_clock::time_point deadline) ABSL_LOCKS_EXCLUDED(mutex_);

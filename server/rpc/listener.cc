@@ -27,6 +27,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "server/rpc/connection_table.h"
 #include "trainer/base/log.h"
 #include "trainer/base/status.h"
 
@@ -431,6 +432,12 @@ bool Listener::Accept(int listener, const Handler& handler) {
       WarnOfRefusal(absl::StrCat("refusing connections: no more than ", reserved, " of ", limit.rlim_cur,
                                  " descriptors are left"));
       continue;
+    }
+    if (options_.connections != nullptr) {
+      if (const absl::Status room = options_.connections->Add(connection.get()); !room.ok()) {
+        WarnOfRefusal(absl::StrCat("refusing connections: ", room.message()));
+        continue;
+      }
     }
     handler(listener, connection.release().number);
   }

@@ -21,6 +21,8 @@
 
 namespace lenet {
 
+class ConnectionTable;
+
 // "host:port" with a name, an IPv4 address or a bracketed IPv6 address, and port 0 for any free one; or "unix:path".
 struct ListenAddress {
   std::string host;
@@ -41,6 +43,8 @@ absl::StatusOr<std::string> AddressOfSocket(Descriptor socket);
 struct ListenerOptions {
   // How long what was sent to a TCP client may stay unacknowledged (TCP_USER_TIMEOUT).
   std::chrono::milliseconds peer_timeout{10000};
+  // Says how many connections there may be; those that are too many are closed at once. Outlives it; null: no limit.
+  ConnectionTable* connections = nullptr;
 };
 
 class Listener {

@@ -1,7 +1,6 @@
 #include "server/rpc/requests.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -13,6 +12,10 @@ namespace {
 
 constexpr int kDefaultPageSize = 100;
 constexpr int kMaxPageSize = 1000;
+// More than any job has.
+constexpr int kMaxRanksAsked = 1024;
+// Losses a second: a filter that lets all pass.
+constexpr double kMaxRate = 1e9;
 
 }  // namespace
 
@@ -34,13 +37,21 @@ absl::StatusOr<JobQuery> ToQuery(const v1::ListJobsRequest& request) {
     if (!v1::JobState_IsValid(state) || state == v1::JOB_STATE_UNSPECIFIED) {
       return BadValue("states", state, "a state that a job can have");
     }
-    query.states.push_back(static_cast<v1::JobState>(state));
+    // Each once: a request has room for millions, and every job is held against them.
+    const auto wanted = static_cast<v1::JobState>(state);
+    if (std::find(query.states.begin(), query.states.end(), wanted) == query.states.end()) {
+      query.states.push_back(wanted);
+    }
   }
   return query;
 }
 
 absl::StatusOr<RecordWishes> ToWishes(const v1::StreamMetricsRequest& request) {
   RecordWishes wishes;
+  if (request.ranks_size() > kMaxRanksAsked) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("ranks: ", request.ranks_size(), " of them; must be at most ", kMaxRanksAsked));
+  }
   wishes.ranks.insert(request.ranks().begin(), request.ranks().end());
   for (int kind : request.kinds()) {
     if (!v1::RecordKind_IsValid(kind) || kind == v1::RECORD_KIND_UNSPECIFIED) {
@@ -50,8 +61,9 @@ absl::StatusOr<RecordWishes> ToWishes(const v1::StreamMetricsRequest& request) {
   }
   if (request.every_n_steps() < 0) return BadValue("every_n_steps", request.every_n_steps(), "at least 0");
   wishes.every_n_steps = std::max(request.every_n_steps(), 1);
-  if (!(request.max_rate() >= 0 && std::isfinite(request.max_rate()))) {
-    return BadValue("max_rate", request.max_rate(), "finite and at least 0 (0: no limit)");
+  // A NaN is outside, too.
+  if (!(request.max_rate() >= 0 && request.max_rate() <= kMaxRate)) {
+    return BadValue("max_rate", request.max_rate(), absl::StrCat("0 (no limit) to ", kMaxRate));
   }
   wishes.max_rate = request.max_rate();
   return wishes;

@@ -26,16 +26,8 @@ using std::chrono::milliseconds;
 
 constexpr int kExecutorThreads = 4;
 constexpr size_t kMaxWaitingCalls = 1000;
-// The largest request brings weights.
-constexpr int kMaxRequestBytes = (4 << 20) + (1 << 16);
-constexpr milliseconds kKeepalive(30000);
-constexpr milliseconds kKeepaliveTimeout(10000);
-// How often a client's own keepalive may come.
-constexpr milliseconds kMinClientPing(10000);
 // How long a new connection may say nothing.
 constexpr milliseconds kHandshakeTimeout(20000);
-// At once on a connection, beside streams.
-constexpr size_t kOtherCalls = 100;
 // After the streams have ended; a call that is not done then is cancelled.
 constexpr milliseconds kLastCalls(500);
 
@@ -71,11 +63,13 @@ void RouteGrpcLog() { gpr_set_log_function(LogGrpc); }
 RpcServer::RpcServer(const RpcServerOptions& options, const ServerIdentity& identity, JobManager* manager,
                      const Backend* backend, const DatasetCatalog* catalog)
     : counters_(ServedMethods()),
+      connections_(options.limits),
       executor_(kExecutorThreads, kMaxWaitingCalls),
-      hub_(options.max_streams),
+      hub_(options.limits.max_streams),
       service_(identity, options.access != nullptr ? options.access : &everyone_, manager, backend, catalog, &hub_,
-               &executor_),
+               &executor_, &counters_, options.limits.max_calls),
       manager_(manager) {
+  SetLimits(options.limits);
   manager_->OnWritten([this] { hub_.Wake(); });
 }
 
@@ -84,7 +78,8 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptio
                                                             const Backend* backend, const DatasetCatalog* catalog) {
   LENET_ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(options.listen));
   std::unique_ptr<RpcServer> server(new RpcServer(options, identity, manager, backend, catalog));
-  const ListenerOptions listener_options = {.peer_timeout = kKeepaliveTimeout};
+  const ListenerOptions listener_options = {.peer_timeout = options.keepalive_timeout,
+                                            .connections = &server->connections_};
   LENET_ASSIGN_OR_RETURN(server->listener_, options.socket
                                                 ? Listener::Adopt(UniqueDescriptor(*options.socket), listener_options)
                                                 : Listener::Bind(address, listener_options));
@@ -99,13 +94,19 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptio
   // Nobody else can reach it, so it needs no TLS.
   server->own_acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
       Experimental::ExternalConnectionType::FROM_FD, grpc::InsecureServerCredentials());
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(kKeepalive));
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(kKeepaliveTimeout));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(options.keepalive));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(options.keepalive_timeout));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, Milliseconds(kMinClientPing));
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                             Milliseconds(options.min_client_ping));
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, Milliseconds(kHandshakeTimeout));
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, static_cast<int>(options.max_streams + kOtherCalls));
-  builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
+                             static_cast<int>(options.limits.max_calls_per_connection));
+  if (options.limits.max_idle_time.count() > 0) {
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, Milliseconds(options.limits.max_idle_time));
+  }
+  builder.SetMaxReceiveMessageSize(options.limits.max_request_bytes);
   if (!options.reflection) builder.SetOption(std::make_unique<WithoutReflection>());
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
   interceptors.push_back(NewCallMeter(&server->counters_));
@@ -122,6 +123,12 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptio
 RpcServer::~RpcServer() {
   manager_->OnWritten(nullptr);
   if (server_ != nullptr) Shutdown(std::chrono::steady_clock::now());
+}
+
+void RpcServer::SetLimits(const RpcLimits& limits) {
+  connections_.SetLimits(limits);
+  hub_.SetLimits(limits.max_streams, limits.max_streams_per_client);
+  service_.SetMaxCalls(limits.max_calls);
 }
 
 void RpcServer::SetServing(bool serving) {

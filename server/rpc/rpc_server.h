@@ -10,8 +10,10 @@
 #include "absl/status/statusor.h"
 #include "server/job/job_manager.h"
 #include "server/rpc/access.h"
+#include "server/rpc/connection_table.h"
 #include "server/rpc/executor.h"
 #include "server/rpc/listener.h"
+#include "server/rpc/rpc_limits.h"
 #include "server/rpc/stream_hub.h"
 #include "server/rpc/tls.h"
 #include "server/rpc/training_service.h"
@@ -36,7 +38,13 @@ struct RpcServerOptions {
   TlsFiles tls;                    // for which CheckTlsFiles is OK
   const Access* access = nullptr;  // outlives the server; null: everyone is an admin
   bool reflection = true;          // which tells everyone what there is to call
-  size_t max_streams = 1000;
+  RpcLimits limits;                // to begin with, see SetLimits
+  // A connection on which nothing has come for so long is asked for a sign of life, and closed without an answer in
+  // the other time.
+  std::chrono::milliseconds keepalive{20'000};
+  std::chrono::milliseconds keepalive_timeout{10'000};
+  // How often a client may ask for one; those that do so more often lose their connection.
+  std::chrono::milliseconds min_client_ping{10'000};
 };
 
 // Routes what gRPC logs of itself to Log(). Once, before any other use of gRPC.
@@ -62,6 +70,9 @@ class RpcServer {
   // Safe from any thread.
   StreamLoad stream_load() const { return hub_.Load(); }
 
+  // From now on those of the limits hold that can change. Safe from any thread.
+  void SetLimits(const RpcLimits& limits);
+
   // What health answers, for the server as a whole and for lenet.v1.TrainingService.
   void SetServing(bool serving);
 
@@ -83,6 +94,7 @@ class RpcServer {
 
   const Access everyone_;  // without rules
   RpcCounters counters_;
+  ConnectionTable connections_;
   Executor executor_;
   StreamHub hub_;
   TrainingService service_;

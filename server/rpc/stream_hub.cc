@@ -11,14 +11,15 @@
 namespace lenet {
 namespace {
 
-void Erase(std::vector<std::shared_ptr<HubStream>>* streams, const HubStream* stream) {
-  std::erase_if(*streams, [stream](const std::shared_ptr<HubStream>& held) { return held.get() == stream; });
+// Whether it was there.
+bool Erase(std::vector<std::shared_ptr<HubStream>>* streams, const HubStream* stream) {
+  return std::erase_if(*streams, [stream](const std::shared_ptr<HubStream>& held) { return held.get() == stream; }) > 0;
 }
 
 }  // namespace
 
 StreamHub::StreamHub(size_t max_streams, std::chrono::milliseconds interval)
-    : max_streams_(max_streams), interval_(interval), thread_([this] { Run(); }) {}
+    : interval_(interval), max_streams_(max_streams), thread_([this] { Run(); }) {}
 
 StreamHub::~StreamHub() {
   {
@@ -29,13 +30,31 @@ StreamHub::~StreamHub() {
   thread_.join();
 }
 
+void StreamHub::SetLimits(size_t max_streams, size_t max_streams_per_client) {
+  MutexLock lock(&mutex_);
+  max_streams_ = max_streams;
+  max_streams_per_client_ = max_streams_per_client;
+}
+
+absl::Status StreamHub::CheckLimits(const std::string& client) const {
+  if (streams_.size() >= max_streams_) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(streams_.size(), " streams are open; the limit is ", max_streams_, " (limits.max_streams)"));
+  }
+  const auto held = clients_.find(client);
+  if (max_streams_per_client_ == 0 || held == clients_.end() || held->second < max_streams_per_client_) {
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(absl::StrCat("client \"", client, "\" has ", held->second,
+                                                   " streams open; the limit is ", max_streams_per_client_,
+                                                   " (limits.max_streams_per_client)"));
+}
+
 absl::Status StreamHub::Add(std::shared_ptr<HubStream> stream) {
   {
     MutexLock lock(&mutex_);
-    if (streams_.size() >= max_streams_) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat(streams_.size(), " streams are open; the limit is ", max_streams_));
-    }
+    if (absl::Status room = CheckLimits(stream->client_); !room.ok()) return room;
+    ++clients_[stream->client_];
     added_.push_back(stream);
     streams_.push_back(std::move(stream));
   }
@@ -46,7 +65,9 @@ absl::Status StreamHub::Add(std::shared_ptr<HubStream> stream) {
 void StreamHub::Remove(const HubStream* stream) {
   MutexLock lock(&mutex_);
   Erase(&added_, stream);
-  Erase(&streams_, stream);
+  if (!Erase(&streams_, stream)) return;
+  const auto client = clients_.find(stream->client_);
+  if (--client->second == 0) clients_.erase(client);
   if (streams_.empty()) empty_.SignalAll();
 }
 

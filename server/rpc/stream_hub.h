@@ -4,8 +4,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -23,6 +26,8 @@ class HubStream {
     bool eager = false;     // the stream has been idle, and what comes next should not wait
   };
 
+  // `client` is its caller's name.
+  explicit HubStream(std::string client) : client_(std::move(client)) {}
   virtual ~HubStream() = default;
 
   // On the hub's thread: writes what there is, if the write before is done. False if there was nothing to write. An
@@ -33,6 +38,7 @@ class HubStream {
 
  private:
   friend class StreamHub;
+  const std::string client_;
   // Of the hub's thread.
   bool idle_ = true;    // nothing to write since the last regular tick
   bool fresh_ = false;  // idle at the last regular tick
@@ -54,7 +60,10 @@ class StreamHub {
   StreamHub(const StreamHub&) = delete;
   StreamHub& operator=(const StreamHub&) = delete;
 
-  // RESOURCE_EXHAUSTED at the limit.
+  // At most so many streams, and so many of a client (0: no limit), from now on; those that are open stay.
+  void SetLimits(size_t max_streams, size_t max_streams_per_client) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // RESOURCE_EXHAUSTED at a limit.
   absl::Status Add(std::shared_ptr<HubStream> stream) ABSL_LOCKS_EXCLUDED(mutex_);
   // The stream may still be in a tick when this returns. Harmless if it is not there.
   void Remove(const HubStream* stream) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -77,9 +86,14 @@ class StreamHub {
 
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  const size_t max_streams_;
+  // RESOURCE_EXHAUSTED at a limit.
+  absl::Status CheckLimits(const std::string& client) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   const std::chrono::milliseconds interval_;
   mutable Mutex mutex_;
+  size_t max_streams_ ABSL_GUARDED_BY(mutex_);
+  size_t max_streams_per_client_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<std::string, size_t> clients_ ABSL_GUARDED_BY(mutex_);  // how many streams each has
   CondVar changed_;
   CondVar empty_;
   Heartbeat heartbeat_;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -57,6 +58,8 @@ class StreamReactor : public grpc::ServerWriteReactor<Response>, public HubStrea
   }
 
  protected:
+  explicit StreamReactor(std::string client) : HubStream(std::move(client)) {}
+
   enum class Step {
     kNothing,    // nothing to write now
     kWrite,      // the response is to be written

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -17,7 +18,8 @@ namespace lenet {
 // StreamMetrics: a job's log from a sequence on, then as it grows, up to its end.
 class MetricsStream : public StreamReactor<v1::StreamMetricsResponse> {
  public:
-  explicit MetricsStream(MetricsReader reader) : reader_(std::move(reader)), next_(reader_.next()) {}
+  MetricsStream(std::string client, MetricsReader reader)
+      : StreamReactor(std::move(client)), reader_(std::move(reader)), next_(reader_.next()) {}
 
   uint64_t lag() const override;
 
@@ -32,7 +34,7 @@ class MetricsStream : public StreamReactor<v1::StreamMetricsResponse> {
 class JobsStream : public StreamReactor<v1::WatchJobsResponse> {
  public:
   // The manager outlives it.
-  explicit JobsStream(const JobManager* manager) : manager_(manager) {}
+  JobsStream(std::string client, const JobManager* manager) : StreamReactor(std::move(client)), manager_(manager) {}
 
  private:
   absl::StatusOr<Step> Next(bool eager, v1::WatchJobsResponse* response) override;

@@ -127,20 +127,32 @@ class JobWaiter : public grpc::ServerUnaryReactor {
 
 TrainingService::TrainingService(ServerIdentity identity, const Access* access, JobManager* manager,
                                  const Backend* backend, const DatasetCatalog* catalog, StreamHub* hub,
-                                 Executor* executor)
+                                 Executor* executor, const RpcCounters* counters, size_t max_calls)
     : identity_(std::move(identity)),
       access_(access),
       manager_(manager),
       backend_(backend),
       catalog_(catalog),
       hub_(hub),
-      executor_(executor) {}
+      executor_(executor),
+      counters_(counters),
+      max_calls_(max_calls) {}
 
-absl::StatusOr<Caller> TrainingService::Admit(const grpc::CallbackServerContext& context, Role least) const {
+absl::StatusOr<Caller> TrainingService::Identify(const grpc::CallbackServerContext& context, Role least) const {
   LENET_ASSIGN_OR_RETURN(Caller caller, access_->Identify(CredentialsOf(context)));
   if (caller.role >= least) return caller;
   return absl::PermissionDeniedError(absl::StrCat("\"", caller.name, "\" has the role ", RoleName(caller.role),
                                                   "; this call needs ", RoleName(least)));
+}
+
+absl::StatusOr<Caller> TrainingService::Admit(const grpc::CallbackServerContext& context, Role least) const {
+  // With this one.
+  const size_t calls = counters_->CallsInFlight();
+  if (const size_t most = max_calls_; calls > most) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(calls, " calls are being answered; the limit is ", most, " (limits.max_calls)"));
+  }
+  return Identify(context, least);
 }
 
 absl::StatusOr<Caller> TrainingService::AdmitTo(const grpc::CallbackServerContext& context,
@@ -239,12 +251,12 @@ grpc::ServerUnaryReactor* TrainingService::ListCheckpoints(grpc::CallbackServerC
 grpc::ServerWriteReactor<v1::StreamMetricsResponse>* TrainingService::StreamMetrics(
     grpc::CallbackServerContext* context, const v1::StreamMetricsRequest* request) {
   const auto open = [&]() -> absl::StatusOr<std::shared_ptr<MetricsStream>> {
-    LENET_RETURN_IF_ERROR(Admit(*context, Role::kViewer).status());
+    LENET_ASSIGN_OR_RETURN(Caller caller, Identify(*context, Role::kViewer));
     LENET_RETURN_IF_ERROR(CheckJobId(request->job_id()));
     LENET_ASSIGN_OR_RETURN(RecordWishes wishes, ToWishes(*request));
     LENET_ASSIGN_OR_RETURN(MetricsReader reader, manager_->ReadMetrics(request->job_id(), request->from_sequence(),
                                                                        std::move(wishes), request->log_epoch()));
-    return std::make_shared<MetricsStream>(std::move(reader));
+    return std::make_shared<MetricsStream>(std::move(caller.name), std::move(reader));
   };
   return MetricsStream::Open(Guarded(open), hub_);
 }
@@ -276,8 +288,8 @@ grpc::ServerUnaryReactor* TrainingService::ListJobs(grpc::CallbackServerContext*
 grpc::ServerWriteReactor<v1::WatchJobsResponse>* TrainingService::WatchJobs(grpc::CallbackServerContext* context,
                                                                             const v1::WatchJobsRequest*) {
   const auto open = [&]() -> absl::StatusOr<std::shared_ptr<JobsStream>> {
-    LENET_RETURN_IF_ERROR(Admit(*context, Role::kViewer).status());
-    return std::make_shared<JobsStream>(manager_);
+    LENET_ASSIGN_OR_RETURN(Caller caller, Identify(*context, Role::kViewer));
+    return std::make_shared<JobsStream>(std::move(caller.name), manager_);
   };
   return JobsStream::Open(Guarded(open), hub_);
 }
@@ -339,7 +351,8 @@ grpc::ServerUnaryReactor* TrainingService::Defer(grpc::CallbackServerContext* co
 
 grpc::ServerUnaryReactor* TrainingService::DeferTo(grpc::ServerUnaryReactor* reactor, std::function<void()> call) {
   if (!executor_->Run(std::move(call))) {
-    reactor->Finish(ToGrpcStatus(absl::ResourceExhaustedError("too many calls are waiting for files")));
+    reactor->Finish(ToGrpcStatus(absl::ResourceExhaustedError(
+        absl::StrCat("no more than ", executor_->max_waiting(), " calls may wait for files"))));
   }
   return reactor;
 }

@@ -2,6 +2,8 @@
 #ifndef LENET_SERVER_RPC_TRAINING_SERVICE_H_
 #define LENET_SERVER_RPC_TRAINING_SERVICE_H_
 
+#include <atomic>
+#include <cstddef>
 #include <functional>
 #include <string>
 
@@ -12,6 +14,7 @@
 #include "server/rpc/access.h"
 #include "server/rpc/executor.h"
 #include "server/rpc/stream_hub.h"
+#include "server/telemetry/rpc_counters.h"
 #include "trainer/backend/backend.h"
 #include "trainer/data/catalog.h"
 
@@ -27,9 +30,13 @@ struct ServerIdentity {
 // hub, and a Stop or Pause that waits is answered by whoever ends the attempt.
 class TrainingService final : public v1::TrainingService::CallbackService {
  public:
-  // All outlive it.
+  // All outlive it. `counters` are those of its calls.
   TrainingService(ServerIdentity identity, const Access* access, JobManager* manager, const Backend* backend,
-                  const DatasetCatalog* catalog, StreamHub* hub, Executor* executor);
+                  const DatasetCatalog* catalog, StreamHub* hub, Executor* executor, const RpcCounters* counters,
+                  size_t max_calls);
+
+  // At most so many calls that are no streams are answered at once, from now on.
+  void SetMaxCalls(size_t max_calls) { max_calls_ = max_calls; }
 
   grpc::ServerUnaryReactor* Start(grpc::CallbackServerContext* context, const v1::StartRequest* request,
                                   v1::StartResponse* response) override;
@@ -59,6 +66,8 @@ class TrainingService final : public v1::TrainingService::CallbackService {
 
  private:
   // Who makes the call. UNAUTHENTICATED where nobody knows, PERMISSION_DENIED without the role.
+  absl::StatusOr<Caller> Identify(const grpc::CallbackServerContext& context, Role least) const;
+  // That, for a call that is no stream: RESOURCE_EXHAUSTED if there are too many.
   absl::StatusOr<Caller> Admit(const grpc::CallbackServerContext& context, Role least) const;
   // That, for a call that changes a job: a submitter may change its own alone.
   absl::StatusOr<Caller> AdmitTo(const grpc::CallbackServerContext& context, const std::string& job_id) const;
@@ -74,6 +83,8 @@ class TrainingService final : public v1::TrainingService::CallbackService {
   const DatasetCatalog* const catalog_;
   StreamHub* const hub_;
   Executor* const executor_;
+  const RpcCounters* const counters_;
+  std::atomic<size_t> max_calls_;
 };
 
 }  // namespace lenet

@@ -1,6 +1,7 @@
 // The fuzzer's seeds, without libFuzzer: requests that are in order.
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "lenet/v1/training_service.pb.h"
@@ -41,6 +42,12 @@ TEST(RequestsSeedsTest, PassTheFuzzTargetAndAreTaken) {
     ++seeds;
   }
   EXPECT_EQ(seeds, 9);
+}
+
+TEST(ToQueryTest, KeepsEachStateOnce) {
+  v1::ListJobsRequest request;
+  for (int i = 0; i < 100'000; ++i) request.add_states(i % 2 == 0 ? v1::QUEUED : v1::RUNNING);
+  EXPECT_EQ(ToQuery(request)->states, (std::vector{v1::QUEUED, v1::RUNNING}));
 }
 
 TEST(ClientOfTest, IsTheAddressWithoutThePort) {

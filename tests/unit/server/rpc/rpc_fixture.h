@@ -20,14 +20,19 @@ namespace lenet {
 
 class RpcTest : public ::testing::Test {
  protected:
-  explicit RpcTest(ServerUnderTestOptions options = Paced(), size_t max_streams = 1000)
+  explicit RpcTest(ServerUnderTestOptions options = Paced(), RpcServerOptions rpc = {})
       : server_(std::move(options)),
-        rpc_(RpcServer::Start({.listen = "127.0.0.1:0", .max_streams = max_streams},
+        rpc_(RpcServer::Start(OnAnyPort(std::move(rpc)),
                               {.version = "1.2.3", .backend_reason = "no GPU here", .started_at = absl::Now()},
                               &server_.manager(), &server_.backend(), &server_.catalog())
                  .value()) {
     rpc_->SetServing(true);
     stub_ = NewStub();
+  }
+
+  static RpcServerOptions OnAnyPort(RpcServerOptions options) {
+    options.listen = "127.0.0.1:0";
+    return options;
   }
 
   std::unique_ptr<v1::TrainingService::Stub> NewStub() {

@@ -18,6 +18,7 @@ using std::chrono::steady_clock;
 
 class CountingStream : public HubStream {
  public:
+  explicit CountingStream(std::string client = "") : HubStream(std::move(client)) {}
   bool Tick(const Occasion& occasion) override {
     ++ticks;
     if (occasion.draining) drained = true;
@@ -164,6 +165,7 @@ TEST(StreamHubTest, DrainTellsTheStreamsAndWaitsUntilAllAreGone) {
 
 class StuckStream : public HubStream {
  public:
+  StuckStream() : HubStream("") {}
   bool Tick(const Occasion&) override {
     ++ticks;
     gate.Wait();

@@ -146,6 +146,11 @@ TEST_F(StreamsTest, Refuses) {
   EXPECT_EQ(code([](auto* r) { r->add_kinds(static_cast<v1::RecordKind>(77)); }), kInvalid);
   EXPECT_EQ(code([](auto* r) { r->set_every_n_steps(-1); }), kInvalid);
   EXPECT_EQ(code([](auto* r) { r->set_max_rate(-1); }), kInvalid);
+  EXPECT_EQ(code([](auto* r) { r->set_max_rate(1.1e9); }), kInvalid);
+  EXPECT_EQ(code([](auto* r) {
+              for (int i = 0; i <= 1024; ++i) r->add_ranks(0);
+            }),
+            kInvalid);
   EXPECT_EQ(code([](auto* r) { r->set_max_rate(std::nan("")); }), kInvalid);
   EXPECT_EQ(code([](auto* r) { r->set_max_rate(std::numeric_limits<double>::infinity()); }), kInvalid);
   EXPECT_EQ(code([](auto*) {}), grpc::StatusCode::OK);
@@ -308,7 +313,7 @@ TEST_F(SmallLogTest, AReaderThatStandsStillCostsNothingAndIsToldOfWhatItMissed) 
 
 class FewStreamsTest : public RpcTest {
  protected:
-  FewStreamsTest() : RpcTest(Paced(), /*max_streams=*/2) {}
+  FewStreamsTest() : RpcTest(Paced(), {.limits = {.max_streams = 2}}) {}
 };
 
 TEST_F(FewStreamsTest, TheNumberOfStreamsHasALimit) {

@@ -1,0 +1,99 @@
+#include "server/rpc/connection_table.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace lenet {
+namespace {
+
+// Whoever has one IPv6 address has at least the 2^64 that share its first half.
+constexpr size_t kNetworkBytes = 8;
+
+std::string ClientOf(Descriptor connection) {
+  sockaddr_storage address = {};
+  socklen_t size = sizeof(address);
+  // Of a client that is gone already nothing is known.
+  if (::getpeername(connection.number, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "";
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address.ss_family == AF_UNIX) return "unix";
+  if (address.ss_family == AF_INET) {
+    ::inet_ntop(AF_INET, &reinterpret_cast<sockaddr_in*>(&address)->sin_addr, text, sizeof(text));
+    return text;
+  }
+  in6_addr ip = reinterpret_cast<sockaddr_in6*>(&address)->sin6_addr;
+  if (IN6_IS_ADDR_V4MAPPED(&ip)) {
+    ::inet_ntop(AF_INET, &ip.s6_addr[sizeof(ip) - sizeof(in_addr)], text, sizeof(text));
+    return text;
+  }
+  std::memset(&ip.s6_addr[kNetworkBytes], 0, sizeof(ip) - kNetworkBytes);
+  ::inet_ntop(AF_INET6, &ip, text, sizeof(text));
+  return absl::StrCat(text, "/", kNetworkBytes * 8);
+}
+
+}  // namespace
+
+void ConnectionTable::SetLimits(const RpcLimits& limits) {
+  MutexLock lock(&mutex_);
+  limits_ = limits;
+}
+
+absl::Status ConnectionTable::Add(Descriptor connection) {
+  struct stat info = {};
+  if (::fstat(connection.number, &info) != 0) return absl::InternalError("the connection is no open file");
+  std::string client = ClientOf(connection);
+  MutexLock lock(&mutex_);
+  // The number is this one's now, so what had it is closed.
+  if (const auto before = connections_.find(connection.number); before != connections_.end()) Remove(before);
+  absl::Status room = Check(client);
+  const auto now = std::chrono::steady_clock::now();
+  if (!room.ok() && (!looked_at_ || now - *looked_at_ >= kLookEvery)) {
+    looked_at_ = now;
+    RemoveClosed();
+    room = Check(client);
+  }
+  if (!room.ok()) return room;
+  ++clients_[client];
+  connections_[connection.number] = {.device = info.st_dev, .inode = info.st_ino, .client = std::move(client)};
+  return absl::OkStatus();
+}
+
+absl::Status ConnectionTable::Check(const std::string& client) const {
+  if (connections_.size() >= limits_.max_connections) {
+    return absl::ResourceExhaustedError(absl::StrCat(connections_.size(), " are open; the limit is ",
+                                                     limits_.max_connections, " (limits.max_connections)"));
+  }
+  const auto held = clients_.find(client);
+  if (limits_.max_connections_per_client == 0 || held == clients_.end() ||
+      held->second < limits_.max_connections_per_client) {
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(absl::StrCat(client, " has ", held->second, " open; the limit is ",
+                                                   limits_.max_connections_per_client,
+                                                   " (limits.max_connections_per_client)"));
+}
+
+void ConnectionTable::Remove(Connections::iterator connection) {
+  const auto client = clients_.find(connection->second.client);
+  if (--client->second == 0) clients_.erase(client);
+  connections_.erase(connection);
+}
+
+void ConnectionTable::RemoveClosed() {
+  for (auto next = connections_.begin(); next != connections_.end();) {
+    const auto connection = next++;
+    struct stat info = {};
+    const bool open = ::fstat(connection->first, &info) == 0 && S_ISSOCK(info.st_mode) &&
+                      info.st_dev == connection->second.device && info.st_ino == connection->second.inode;
+    if (!open) Remove(connection);
+  }
+}
+
+}  // namespace lenet
