@@ -202,11 +202,12 @@ grpc::ServerUnaryReactor* TrainingService::Pause(grpc::CallbackServerContext* co
   absl::StatusOr<Caller> caller = AdmitTo(*context, request->job_id());
   if (!caller.ok()) return Refuse(context, "Pause", request->job_id(), caller.status());
   const auto waiter = JobWaiter::Make(manager_, request->job_id(), response->mutable_job());
-  return DeferTo(waiter.get(), [this, request, waiter, caller = *std::move(caller)] {
+  // The request may be gone as soon as the job is paused.
+  return DeferTo(waiter.get(), [this, id = request->job_id(), waiter, caller = *std::move(caller)] {
     const auto end = [waiter](absl::StatusOr<v1::Job> paused) { waiter->End(std::move(paused)); };
     const absl::StatusOr<uint64_t> token =
-        Guarded([&]() -> absl::StatusOr<uint64_t> { return manager_->Pause(request->job_id(), end); });
-    Audit(caller, "Pause", request->job_id(), token.status());
+        Guarded([&]() -> absl::StatusOr<uint64_t> { return manager_->Pause(id, end); });
+    Audit(caller, "Pause", id, token.status());
     if (!token.ok()) return waiter->End(token.status());
     waiter->SetToken(*token);
   });
