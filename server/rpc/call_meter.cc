@@ -2,10 +2,14 @@
 
 #include <chrono>
 #include <cstddef>
+#include <string>
+#include <utility>
 
 #include "google/protobuf/descriptor.h"
+#include "grpcpp/server_context.h"
 #include "grpcpp/support/status.h"
 #include "lenet/v1/training_service.pb.h"
+#include "server/rpc/requests.h"
 
 namespace lenet {
 namespace {
@@ -15,7 +19,9 @@ using grpc::experimental::InterceptionHookPoints;
 // gRPC makes one for each call, and destroys it when it is done with the call.
 class CallMeter : public grpc::experimental::Interceptor {
  public:
-  explicit CallMeter(RpcMethodCounters* counters) : counters_(counters), begin_(Clock::now()) {
+  CallMeter(RpcMethodCounters* counters, CallCounts* calls, std::string client)
+      : counters_(counters), calls_(calls), client_(std::move(client)), begin_(Clock::now()) {
+    if (!counters_->name.streams) calls_->Begin(client_);
     counters_->started.Add();
     counters_->in_flight.fetch_add(1, std::memory_order_relaxed);
   }
@@ -23,6 +29,7 @@ class CallMeter : public grpc::experimental::Interceptor {
     // The client, or its connection, was gone before there was a status.
     if (!handled_) Handled(grpc::StatusCode::CANCELLED);
     counters_->in_flight.fetch_sub(1, std::memory_order_relaxed);
+    if (!counters_->name.streams) calls_->End(client_);
   }
   CallMeter(const CallMeter&) = delete;
   CallMeter& operator=(const CallMeter&) = delete;
@@ -46,19 +53,22 @@ class CallMeter : public grpc::experimental::Interceptor {
   }
 
   RpcMethodCounters* const counters_;
+  CallCounts* const calls_;
+  const std::string client_;
   const Clock::time_point begin_;
   bool handled_ = false;
 };
 
 class CallMeterFactory : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
-  explicit CallMeterFactory(RpcCounters* counters) : counters_(counters) {}
+  CallMeterFactory(RpcCounters* counters, CallCounts* calls) : counters_(counters), calls_(calls) {}
   grpc::experimental::Interceptor* CreateServerInterceptor(grpc::experimental::ServerRpcInfo* info) override {
-    return new CallMeter(counters_->Find(info->method()));
+    return new CallMeter(counters_->Find(info->method()), calls_, ClientOf(info->server_context()->peer()));
   }
 
  private:
   RpcCounters* const counters_;
+  CallCounts* const calls_;
 };
 
 }  // namespace
@@ -80,8 +90,9 @@ std::vector<RpcMethodName> ServedMethods() {
   return methods;
 }
 
-std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> NewCallMeter(RpcCounters* counters) {
-  return std::make_unique<CallMeterFactory>(counters);
+std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> NewCallMeter(RpcCounters* counters,
+                                                                                    CallCounts* calls) {
+  return std::make_unique<CallMeterFactory>(counters, calls);
 }
 
 }  // namespace lenet

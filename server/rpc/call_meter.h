@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "grpcpp/support/server_interceptor.h"
+#include "server/rpc/call_counts.h"
 #include "server/telemetry/rpc_counters.h"
 
 namespace lenet {
@@ -13,8 +14,9 @@ namespace lenet {
 // The methods of the training service, of health and of reflection.
 std::vector<RpcMethodName> ServedMethods();
 
-// For grpc::ServerBuilder; `counters` outlives the server.
-std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> NewCallMeter(RpcCounters* counters);
+// For grpc::ServerBuilder; both outlive the server. `calls` gets those that are no streams.
+std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> NewCallMeter(RpcCounters* counters,
+                                                                                    CallCounts* calls);
 
 }  // namespace lenet
 

@@ -1,7 +1,5 @@
 #include "server/rpc/grpc_status.h"
 
-#include <string>
-
 #include "trainer/base/text.h"
 
 namespace lenet {
@@ -14,11 +12,9 @@ constexpr size_t kMaxMessageBytes = 2000;
 
 grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  absl::string_view message = status.message();
-  std::string text = ValidUtf8(message.substr(0, kMaxMessageBytes));
-  if (message.size() > kMaxMessageBytes) text += "...";
-  // Both enumerations number the codes alike, as google.rpc.Code.
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), text);
+  // Whoever prints it must not be led on by what a request has put into it. Both enumerations number the codes alike,
+  // as google.rpc.Code.
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), Shown(status.message(), kMaxMessageBytes));
 }
 
 }  // namespace lenet

@@ -8,10 +8,11 @@
 namespace lenet {
 
 // Each is limits.NAME in the configuration, and an error that comes of one has that name, the value and the bound. A
-// client is the caller by its name for streams, the address of the other side for connections.
+// client is the caller by its name for streams, the address of the other side for calls and connections.
 struct RpcLimits {
   // These can change while the server runs; what is over a smaller one stays.
   size_t max_calls = 250;                   // being answered, streams aside
+  size_t max_calls_per_client = 100;        // 0: as many as in all
   size_t max_streams = 1000;                // open
   size_t max_streams_per_client = 0;        // 0: no limit
   size_t max_connections = 500;             // open

@@ -63,11 +63,12 @@ void RouteGrpcLog() { gpr_set_log_function(LogGrpc); }
 RpcServer::RpcServer(const RpcServerOptions& options, const ServerIdentity& identity, JobManager* manager,
                      const Backend* backend, const DatasetCatalog* catalog)
     : counters_(ServedMethods()),
+      calls_(options.limits),
       connections_(options.limits),
       executor_(kExecutorThreads, kMaxWaitingCalls),
       hub_(options.limits.max_streams),
       service_(identity, options.access != nullptr ? options.access : &everyone_, manager, backend, catalog, &hub_,
-               &executor_, &counters_, options.limits.max_calls),
+               &executor_, &calls_),
       manager_(manager) {
   SetLimits(options.limits);
   manager_->OnWritten([this] { hub_.Wake(); });
@@ -109,7 +110,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptio
   builder.SetMaxReceiveMessageSize(options.limits.max_request_bytes);
   if (!options.reflection) builder.SetOption(std::make_unique<WithoutReflection>());
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
-  interceptors.push_back(NewCallMeter(&server->counters_));
+  interceptors.push_back(NewCallMeter(&server->counters_, &server->calls_));
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
   builder.RegisterService(&server->service_);
   server->server_ = builder.BuildAndStart();
@@ -128,7 +129,7 @@ RpcServer::~RpcServer() {
 void RpcServer::SetLimits(const RpcLimits& limits) {
   connections_.SetLimits(limits);
   hub_.SetLimits(limits.max_streams, limits.max_streams_per_client);
-  service_.SetMaxCalls(limits.max_calls);
+  calls_.SetLimits(limits);
 }
 
 void RpcServer::SetServing(bool serving) {

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "server/job/job_manager.h"
 #include "server/rpc/access.h"
+#include "server/rpc/call_counts.h"
 #include "server/rpc/connection_table.h"
 #include "server/rpc/executor.h"
 #include "server/rpc/listener.h"
@@ -94,6 +95,7 @@ class RpcServer {
 
   const Access everyone_;  // without rules
   RpcCounters counters_;
+  CallCounts calls_;
   ConnectionTable connections_;
   Executor executor_;
   StreamHub hub_;

@@ -127,7 +127,7 @@ class JobWaiter : public grpc::ServerUnaryReactor {
 
 TrainingService::TrainingService(ServerIdentity identity, const Access* access, JobManager* manager,
                                  const Backend* backend, const DatasetCatalog* catalog, StreamHub* hub,
-                                 Executor* executor, const RpcCounters* counters, size_t max_calls)
+                                 Executor* executor, const CallCounts* calls)
     : identity_(std::move(identity)),
       access_(access),
       manager_(manager),
@@ -135,8 +135,7 @@ TrainingService::TrainingService(ServerIdentity identity, const Access* access, 
       catalog_(catalog),
       hub_(hub),
       executor_(executor),
-      counters_(counters),
-      max_calls_(max_calls) {}
+      calls_(calls) {}
 
 absl::StatusOr<Caller> TrainingService::Identify(const grpc::CallbackServerContext& context, Role least) const {
   LENET_ASSIGN_OR_RETURN(Caller caller, access_->Identify(CredentialsOf(context)));
@@ -146,12 +145,7 @@ absl::StatusOr<Caller> TrainingService::Identify(const grpc::CallbackServerConte
 }
 
 absl::StatusOr<Caller> TrainingService::Admit(const grpc::CallbackServerContext& context, Role least) const {
-  // With this one.
-  const size_t calls = counters_->CallsInFlight();
-  if (const size_t most = max_calls_; calls > most) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(calls, " calls are being answered; the limit is ", most, " (limits.max_calls)"));
-  }
+  LENET_RETURN_IF_ERROR(calls_->Check(ClientOf(context.peer())));
   return Identify(context, least);
 }
 

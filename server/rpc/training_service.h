@@ -2,8 +2,6 @@
 #ifndef LENET_SERVER_RPC_TRAINING_SERVICE_H_
 #define LENET_SERVER_RPC_TRAINING_SERVICE_H_
 
-#include <atomic>
-#include <cstddef>
 #include <functional>
 #include <string>
 
@@ -12,9 +10,9 @@
 #include "lenet/v1/training_service.grpc.pb.h"
 #include "server/job/job_manager.h"
 #include "server/rpc/access.h"
+#include "server/rpc/call_counts.h"
 #include "server/rpc/executor.h"
 #include "server/rpc/stream_hub.h"
-#include "server/telemetry/rpc_counters.h"
 #include "trainer/backend/backend.h"
 #include "trainer/data/catalog.h"
 
@@ -30,13 +28,9 @@ struct ServerIdentity {
 // hub, and a Stop or Pause that waits is answered by whoever ends the attempt.
 class TrainingService final : public v1::TrainingService::CallbackService {
  public:
-  // All outlive it. `counters` are those of its calls.
+  // All outlive it.
   TrainingService(ServerIdentity identity, const Access* access, JobManager* manager, const Backend* backend,
-                  const DatasetCatalog* catalog, StreamHub* hub, Executor* executor, const RpcCounters* counters,
-                  size_t max_calls);
-
-  // At most so many calls that are no streams are answered at once, from now on.
-  void SetMaxCalls(size_t max_calls) { max_calls_ = max_calls; }
+                  const DatasetCatalog* catalog, StreamHub* hub, Executor* executor, const CallCounts* calls);
 
   grpc::ServerUnaryReactor* Start(grpc::CallbackServerContext* context, const v1::StartRequest* request,
                                   v1::StartResponse* response) override;
@@ -83,8 +77,7 @@ class TrainingService final : public v1::TrainingService::CallbackService {
   const DatasetCatalog* const catalog_;
   StreamHub* const hub_;
   Executor* const executor_;
-  const RpcCounters* const counters_;
-  std::atomic<size_t> max_calls_;
+  const CallCounts* const calls_;
 };
 
 }  // namespace lenet

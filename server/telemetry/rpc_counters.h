@@ -2,7 +2,6 @@
 #ifndef LENET_SERVER_TELEMETRY_RPC_COUNTERS_H_
 #define LENET_SERVER_TELEMETRY_RPC_COUNTERS_H_
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -60,14 +59,6 @@ class RpcCounters {
   RpcMethodCounters* Find(absl::string_view path) {
     const auto found = by_path_.find(path);
     return found == by_path_.end() ? unknown_ : found->second;
-  }
-  // Calls of the methods that were given and are no streams.
-  size_t CallsInFlight() const {
-    int64_t calls = 0;
-    for (const RpcMethodCounters& method : methods_) {
-      if (!method.name.streams) calls += method.in_flight.load(std::memory_order_relaxed);
-    }
-    return static_cast<size_t>(std::max(calls, int64_t{0}));
   }
   const std::deque<RpcMethodCounters>& methods() const { return methods_; }
 

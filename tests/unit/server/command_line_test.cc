@@ -263,6 +263,7 @@ TEST_F(CommandLineTest, CheckConfigPrintsEveryValueWithItsOrigin) {
                       "max_jobs_per_client = 0  # default\n"
                       "max_job_days = 9  # LENETD_MAX_JOB_DAYS\n"
                       "max_calls = 250  # default\n"
+                      "max_calls_per_client = 100  # default\n"
                       "max_streams = 1000  # default\n"
                       "max_streams_per_client = 0  # default\n"
                       "max_connections = 500  # default\n"

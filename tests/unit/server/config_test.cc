@@ -51,6 +51,7 @@ std::vector<Example> Examples() {
       {"limits.max_jobs_per_client", "1", "1", "2"},
       {"limits.max_job_days", "1", "1", "36500"},
       {"limits.max_calls", "1", "1", "100000"},
+      {"limits.max_calls_per_client", "0", "0", "1"},
       {"limits.max_streams", "1", "1", "100000"},
       {"limits.max_streams_per_client", "1", "1", "2"},
       {"limits.max_connections", "1", "1", "100000"},

@@ -40,7 +40,8 @@ class LimitsTest : public RpcTest {
   ~LimitsTest() override { gate_->Open(); }
 
   explicit LimitsTest(std::unique_ptr<Gate> gate)
-      : RpcTest(Gated(gate.get()), {.limits = {.max_calls = 2, .max_streams_per_client = 1}}), gate_(std::move(gate)) {}
+      : RpcTest(Gated(gate.get()), {.limits = {.max_calls_per_client = 2, .max_streams_per_client = 1}}),
+        gate_(std::move(gate)) {}
 
   std::unique_ptr<Gate> gate_;
 };
@@ -52,11 +53,21 @@ TEST_F(LimitsTest, CallsBeyondTheLimitAreRefusedAtOnce) {
   for (int i = 0; i < 2; ++i) {
     waiting.emplace_back([&] { EXPECT_TRUE(Stop(id, v1::StopRequest::CHECKPOINT, /*wait=*/true).ok()); });
   }
-  ASSERT_TRUE(Eventually([&] { return rpc_->counters().CallsInFlight() == 2; }));
+  const auto stops = [&] {
+    int64_t calls = 0;
+    for (const RpcMethodCounters& method : rpc_->counters().methods()) {
+      if (method.name.method == "Stop") calls += method.in_flight;
+    }
+    return calls;
+  };
+  ASSERT_TRUE(Eventually([&] { return stops() == 2; }));
   v1::Job job;
   const grpc::Status refused = GetJob(id, &job);
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_EQ(refused.error_message(), "3 calls are being answered; the limit is 2 (limits.max_calls)");
+  EXPECT_EQ(refused.error_message(),
+            "3 calls of 127.0.0.1 are being answered; the limit is 2 (limits.max_calls_per_client)");
+  rpc_->SetLimits({.max_calls = 2});
+  EXPECT_EQ(GetJob(id, &job).error_message(), "3 calls are being answered; the limit is 2 (limits.max_calls)");
   rpc_->SetLimits({.max_calls = 3});
   EXPECT_TRUE(Eventually([&] { return GetJob(id, &job).ok(); }));
   gate_->Open();

@@ -26,7 +26,6 @@
 #include "lenet/v1/training_service.grpc.pb.h"
 #include "server/job/convert.h"
 #include "server/job/job_id.h"
-#include "server/rpc/call_meter.h"
 #include "server/rpc/training_service.h"
 #include "server/store/job_state.h"
 #include "tests/support/server_under_test.h"
@@ -313,7 +312,7 @@ void CheckStatus(const grpc::Status& status, bool cancelled) {
 // Lives as long as the process.
 class Server {
  public:
-  explicit Server(bool jobs_run) : server_(Options(jobs_run)), counters_(ServedMethods()), executor_(2, 100), hub_(10) {
+  explicit Server(bool jobs_run) : server_(Options(jobs_run)), calls_({}), executor_(2, 100), hub_(10) {
     for (const char* role : {"admin", "submitter", "viewer"}) {
       const std::filesystem::path file = server_.folder() / role;
       std::ofstream(file) << "anyone " << role << "\n";
@@ -321,7 +320,7 @@ class Server {
       Require(access_.back()->Load(file).ok(), "rules");
       services_.push_back(std::make_unique<TrainingService>(
           ServerIdentity{.version = "1", .started_at = absl::Now()}, access_.back().get(), &server_.manager(),
-          &server_.backend(), &server_.catalog(), &hub_, &executor_, &counters_, 100));
+          &server_.backend(), &server_.catalog(), &hub_, &executor_, &calls_));
     }
     server_.manager().OnWritten([this] { hub_.Wake(); });
     if (jobs_run) return;
@@ -480,7 +479,7 @@ class Server {
 
   int jobs_before_ = 0;
   ServerUnderTest server_;
-  RpcCounters counters_;
+  CallCounts calls_;
   Executor executor_;
   StreamHub hub_;
   std::vector<std::unique_ptr<Access>> access_;
