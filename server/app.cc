@@ -24,6 +24,7 @@
 #include "absl/time/clock.h"
 #include "server/job/job_manager.h"
 #include "server/logging.h"
+#include "server/memory_return.h"
 #include "server/monitoring/exporter.h"
 #include "server/monitoring/gpu_monitor.h"
 #include "server/progress_watch.h"
@@ -56,6 +57,7 @@ constexpr std::chrono::seconds kStreamTimeout(5);
 constexpr std::chrono::seconds kCloseTimeout(10);
 // How often jobs are looked for that ended too long ago.
 constexpr std::chrono::minutes kForgetInterval(1);
+constexpr std::chrono::seconds kMemoryInterval(5);
 // How long the service manager is asked to wait: several GPUs may take a minute to set up.
 constexpr std::chrono::minutes kLongestWarmUp(10);
 
@@ -371,7 +373,14 @@ int RunServer(const ServerConfig& config, ShutdownSignals* signals, ConfigReload
     if (port_written.ok()) {
       supervision.Enter({.state = "READY=1", .status = [&] { return ServingStatus(manager, (*server)->address()); }});
     }
-    while (port_written.ok() && !signals->WaitForFirst(Clock::now() + kForgetInterval)) ForgetOldJobs(store->get());
+    MemoryReturn memory;
+    Clock::time_point forget_at = Clock::now() + kForgetInterval;
+    while (port_written.ok() && !signals->WaitForFirst(Clock::now() + kMemoryInterval)) {
+      memory.Tick();
+      if (Clock::now() < forget_at) continue;
+      ForgetOldJobs(store->get());
+      forget_at = Clock::now() + kForgetInterval;
+    }
   }
 
   supervision.Enter({.state = "STOPPING=1",

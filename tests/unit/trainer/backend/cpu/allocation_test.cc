@@ -11,6 +11,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/support/rank_threads.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/synthetic_data.h"
 #include "trainer/backend/cpu/cpu_engine.h"
 #include "trainer/base/status.h"
@@ -18,21 +19,12 @@
 #include "trainer/nn/init.h"
 #include "trainer/nn/net.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define LENET_SANITIZED
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define LENET_SANITIZED
-#endif
-#endif
-
 namespace {
 
 std::atomic<int64_t> allocations{0};
 
 }  // namespace
 
-// A sanitizer brings an allocator of its own.
 #ifndef LENET_SANITIZED
 #pragma GCC visibility push(default)  // in place of the C library's, for its callers too
 extern "C" {
