@@ -33,7 +33,7 @@ struct TlsOptions {
 struct ClientOptions {
   // "HOST:PORT", "[IPv6]:PORT" or "unix:PATH". Connected to directly: the proxies that the environment names are for
   // the web.
-  std::string address = "127.0.0.1:50051";
+  std::string address = "unix:/run/lenet/lenetd.sock";
   TlsOptions tls;
   std::string token;  // by which the server knows who calls; empty: none
   // Bound of each call, connecting and repeats included.

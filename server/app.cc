@@ -19,6 +19,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
@@ -32,6 +33,7 @@
 #include "server/rpc/listener.h"
 #include "server/rpc/rpc_server.h"
 #include "server/service_manager.h"
+#include "server/serving_addresses.h"
 #include "server/store/counting_store.h"
 #include "server/store/sqlite_store.h"
 #include "server/store/state_folder.h"
@@ -95,19 +97,14 @@ void LogDatasets(const std::vector<std::filesystem::path>& folders, const Datase
   }
 }
 
-// False for what is no address.
-bool IsLocal(absl::string_view listen) {
-  const absl::StatusOr<ListenAddress> address = ParseListenAddress(listen);
-  return address.ok() && IsLocal(*address);
-}
-
-// Whoever reaches an address can start and stop jobs.
-absl::Status CheckAccess(const ServerConfig& config, absl::string_view listen) {
-  LENET_RETURN_IF_ERROR(CheckTlsFiles(config.tls));
-  if (config.tls.any() || config.insecure || IsLocal(listen)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--listen ", listen, ": other machines reach this address, and it would be without TLS; give ",
-                   "--tls-cert and --tls-key, or --insecure to serve all who reach it"));
+// Warns of addresses that others reach, where nothing is asked of them.
+void WarnOfOpenAddresses(const ServerConfig& config, const std::vector<std::string>& addresses) {
+  if (!config.tls.client_ca.empty() || !config.access_file.empty()) return;
+  for (const std::string& address : addresses) {
+    if (IsLocalAddress(address)) continue;
+    Log(LogLevel::kWarning, absl::StrCat("listening on ", address, config.tls.any() ? "" : " without TLS",
+                                         ": whoever reaches it can start and stop jobs"));
+  }
 }
 
 // On an error the rules that hold stay.
@@ -128,21 +125,24 @@ absl::Status CheckPortFile(const std::filesystem::path& path) {
   return absl::FailedPreconditionError(absl::StrCat("--port-file: '", path.string(), "' is not a regular file"));
 }
 
-std::string PortFileLine(const std::string& address) { return absl::StrCat(address, "\n"); }
+// An address a line. TCP comes first, for those who read one line.
+std::string PortFileText(std::vector<std::string> addresses) {
+  std::stable_partition(addresses.begin(), addresses.end(),
+                        [](const std::string& address) { return !absl::StartsWith(address, "unix:"); });
+  return absl::StrCat(absl::StrJoin(addresses, "\n"), "\n");
+}
 
-absl::Status WritePortFile(const std::filesystem::path& path, const std::string& address) {
+absl::Status WritePortFile(const std::filesystem::path& path, const std::string& text) {
   if (path.empty()) return absl::OkStatus();
-  const std::string line = PortFileLine(address);
-  const std::span<const std::byte> bytes = std::as_bytes(std::span(line));
+  const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
   return Annotate(WriteFileAtomic(path, std::span(&bytes, 1)), "--port-file");
 }
 
 // Unless it is another server's by now.
-void RemovePortFile(const std::filesystem::path& path, const std::string& address) {
-  const std::string line = PortFileLine(address);
-  const absl::StatusOr<std::string> content = ReadFile(path, static_cast<int64_t>(line.size()));
+void RemovePortFile(const std::filesystem::path& path, const std::string& text) {
+  const absl::StatusOr<std::string> content = ReadFile(path, static_cast<int64_t>(text.size()));
   std::error_code ignored;
-  if (content.ok() && *content == line) std::filesystem::remove(path, ignored);
+  if (content.ok() && *content == text) std::filesystem::remove(path, ignored);
 }
 
 void ForgetOldJobs(JobStore* store) {
@@ -195,11 +195,11 @@ std::string Count(int64_t number, absl::string_view what) {
   return absl::StrCat(number, " ", what, number == 1 ? "" : "s");
 }
 
-std::string ServingStatus(const JobManager& manager, absl::string_view address) {
+std::string ServingStatus(const JobManager& manager, absl::string_view addresses) {
   const ServerLoad load = manager.Load();
   const int64_t failed = std::count_if(load.devices.begin(), load.devices.end(),
                                        [](const DevicePool::Device& device) { return !device.unhealthy.empty(); });
-  std::string status = absl::StrCat("serving on ", address, "; ", load.running, " running, ", load.queued, " queued");
+  std::string status = absl::StrCat("serving on ", addresses, "; ", load.running, " running, ", load.queued, " queued");
   if (failed > 0) absl::StrAppend(&status, "; ", failed, " of ", Count(std::ssize(load.devices), "device"), " failed");
   return status;
 }
@@ -252,16 +252,16 @@ bool EndJobs(JobManager* manager, const ShutdownSignals& signals, std::chrono::m
 int RunServer(const ServerConfig& config, ShutdownSignals* signals, ConfigReloader* reloader) {
   const absl::Time started_at = absl::Now();
   RouteGrpcLog();
-  const absl::StatusOr<std::optional<Descriptor>> passed = PassedSocketFromEnvironment();
+  const absl::StatusOr<std::vector<Descriptor>> passed = PassedSocketsFromEnvironment();
   if (!passed.ok()) return Report(kExitListen, passed.status());
-  std::string listen = config.listen;
-  if (*passed) {
-    absl::StatusOr<std::string> address = AddressOfSocket(**passed);
-    if (!address.ok()) return Report(kExitListen, Annotate(address.status(), "the socket that was passed to serve on"));
-    listen = *std::move(address);
-    Log(LogLevel::kInfo, absl::StrCat("serving on the socket that was passed, ", listen, ", instead of --listen"));
+  const absl::StatusOr<ServingAddresses> serving = ChooseAddresses(config, *passed);
+  if (!serving.ok()) return Report(kExitListen, serving.status());
+  if (!serving->passed.empty()) {
+    Log(LogLevel::kInfo, absl::StrCat("sockets that were passed: ", absl::StrJoin(serving->passed, ", ")));
   }
-  if (const absl::Status allowed = CheckAccess(config, listen); !allowed.ok()) return Report(kExitUsage, allowed);
+  if (const absl::Status allowed = CheckAccess(config, serving->all()); !allowed.ok()) {
+    return Report(kExitUsage, allowed);
+  }
   Access access;
   if (!config.access_file.empty()) {
     const absl::Status loaded = access.Load(config.access_file);
@@ -301,21 +301,27 @@ int RunServer(const ServerConfig& config, ShutdownSignals* signals, ConfigReload
   if (const absl::Status recovered = manager.Recover(config.running_jobs_go_on); !recovered.ok()) {
     return ReportState(state_dir, recovered);
   }
+  const bool default_alone = config.listen.empty() && passed->empty();
+  if (const absl::Status made = default_alone ? MakeDefaultSocketFolder() : absl::OkStatus(); !made.ok()) {
+    return Report(kExitListen, made);
+  }
+  const std::vector<std::string> to_serve = serving->all();
+  const bool all_local = std::all_of(to_serve.begin(), to_serve.end(), IsLocalAddress);
   const ServerIdentity identity = {
       .version = LENET_VERSION, .backend_reason = selected->reason, .started_at = started_at};
   absl::StatusOr<std::unique_ptr<RpcServer>> server =
-      RpcServer::Start({.listen = listen,
-                        .socket = *passed,
+      RpcServer::Start({.listen = serving->bound,
+                        .sockets = *passed,
+                        .unix_group = UnixSocketGroup(),
                         .tls = config.tls,
                         .access = config.access_file.empty() ? nullptr : &access,
-                        .reflection = config.access_file.empty() && IsLocal(listen),
+                        .reflection = config.access_file.empty() && all_local,
                         .limits = config.rpc},
                        identity, &manager, selected->backend.get(), &catalog);
   if (!server.ok()) return Report(absl::IsInvalidArgument(server.status()) ? kExitUsage : kExitListen, server.status());
-  if (!IsLocal(listen) && config.tls.client_ca.empty() && config.access_file.empty()) {
-    Log(LogLevel::kWarning, absl::StrCat("listening on ", (*server)->address(), config.tls.any() ? "" : " without TLS",
-                                         ": whoever reaches it can start and stop jobs"));
-  }
+  WarnOfOpenAddresses(config, (*server)->addresses());
+  const std::string addresses = absl::StrJoin((*server)->addresses(), ", ");
+  const std::string port_file = PortFileText((*server)->addresses());
 
   std::unique_ptr<GpuMonitor> gpus;
   if (config.metrics_listen != kNoMetrics) gpus = WatchGpus(*selected->backend);
@@ -366,12 +372,12 @@ int RunServer(const ServerConfig& config, ShutdownSignals* signals, ConfigReload
   if (signals->count() == 0) {
     manager.Serve();
     (*server)->SetServing(true);
-    port_written = WritePortFile(config.port_file, (*server)->address());
+    port_written = WritePortFile(config.port_file, port_file);
     Log(LogLevel::kInfo,
-        absl::StrCat("serving on ", (*server)->address(), ", ready after ",
+        absl::StrCat("serving on ", addresses, "; ready after ",
                      absl::FormatDuration(absl::Trunc(absl::Now() - started_at, absl::Milliseconds(1)))));
     if (port_written.ok()) {
-      supervision.Enter({.state = "READY=1", .status = [&] { return ServingStatus(manager, (*server)->address()); }});
+      supervision.Enter({.state = "READY=1", .status = [&] { return ServingStatus(manager, addresses); }});
     }
     MemoryReturn memory;
     Clock::time_point forget_at = Clock::now() + kForgetInterval;
@@ -392,7 +398,7 @@ int RunServer(const ServerConfig& config, ShutdownSignals* signals, ConfigReload
   const bool ended = EndJobs(&manager, *signals, config.drain_timeout);
   (*server)->Shutdown(Clock::now() + kStreamTimeout);
   signals->SetCallback(nullptr);
-  if (!config.port_file.empty()) RemovePortFile(config.port_file, (*server)->address());
+  if (!config.port_file.empty()) RemovePortFile(config.port_file, port_file);
   if (!ended) {
     Log(LogLevel::kError, "jobs did not end though aborted; leaving without them");
     // Their threads may use anything that would be destroyed now.

@@ -20,8 +20,8 @@ namespace {
 
 constexpr char kFooter[] =
     "Each setting may also stand in the configuration file, under its name with _ for -, or in a variable of\n"
-    "the environment, as in LENETD_MAX_QUEUED (folders with : between). Flags go before variables, these\n"
-    "before the file. SIGHUP reads the file again.\n\n"
+    "the environment, as in LENETD_MAX_QUEUED (folders with : between, addresses with ,). Flags go before\n"
+    "variables, these before the file. SIGHUP reads the file again.\n\n"
     "Other commands: lenetd selftest checks libraries, devices and the machine; lenetd token makes a\n"
     "token for --access-file. Each has a --help.\n"
     "Exit codes: 0 shut down in order; 1 failure; 2 bad command line or configuration; 3 no usable backend;\n"

@@ -1,5 +1,7 @@
 #include "server/config.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <utility>
@@ -127,7 +129,8 @@ class Loader {
         Refuse(name, absl::StrCat("there is no such setting", DidYouMean(NearestName(name, names))));
       } else if (!value.empty()) {
         const bool list = found->second->type == SettingType::kList;
-        const std::vector<std::string> values = list ? absl::StrSplit(value, ':') : std::vector{value};
+        const std::vector<std::string> values =
+            list ? absl::StrSplit(value, found->second->separator) : std::vector{value};
         Set(*found->second, values, name, absl::StrCat(name, " = ", Shown(TomlString(value), kMaxValueBytes)));
       }
     }
@@ -208,6 +211,18 @@ fs::path DefaultStateDir() {
   if (const std::string xdg = Environment("XDG_STATE_HOME"); !xdg.empty()) return fs::path(xdg) / "lenetd";
   if (const std::string home = Environment("HOME"); !home.empty()) return fs::path(home) / ".local/state/lenetd";
   return "/var/lib/lenet";
+}
+
+std::string DefaultListen() {
+  const auto folder = []() -> fs::path {
+    if (const std::string systemd = Environment("RUNTIME_DIRECTORY"); !systemd.empty()) {
+      return systemd.substr(0, systemd.find(':'));
+    }
+    if (::geteuid() == 0) return kSharedRuntimeFolder;
+    if (const std::string xdg = Environment("XDG_RUNTIME_DIR"); !xdg.empty()) return fs::path(xdg) / "lenet";
+    return DefaultStateDir();
+  };
+  return absl::StrCat("unix:", (folder() / "lenetd.sock").string());
 }
 
 std::vector<fs::path> DefaultDataDirs() {

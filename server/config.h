@@ -16,9 +16,10 @@
 namespace lenet {
 
 inline constexpr char kNoMetrics[] = "off";
+inline constexpr char kSharedRuntimeFolder[] = "/run/lenet";  // of the whole machine's lenetd
 
 struct ServerConfig {
-  std::string listen = "127.0.0.1:50051";        // see ListenAddress
+  std::vector<std::string> listen;               // see ListenAddress; empty: DefaultListen()
   TlsFiles tls;                                  // none: no encryption
   std::filesystem::path access_file;             // see AccessRules; empty: everyone is an admin
   bool insecure = false;                         // whether an address that others reach may do without
@@ -37,7 +38,7 @@ struct ServerConfig {
   // host:port of the Prometheus endpoint, or kNoMetrics. The default is no port of Prometheus' own list, which is full,
   // nor one of those that Linux gives to outgoing connections.
   std::string metrics_listen = "127.0.0.1:25051";
-  std::filesystem::path port_file;  // gets the address once the server serves, until it ends; empty: none
+  std::filesystem::path port_file;  // gets the addresses once the server serves, until it ends; empty: none
 
   absl::Duration max_job_age() const {
     return max_job_days == 0 ? absl::InfiniteDuration() : absl::Hours(24) * max_job_days;
@@ -57,6 +58,10 @@ inline constexpr int kExitUnusable = 7;   // shut down in order, as a device fai
 // Where state goes if nothing is said: $STATE_DIRECTORY (systemd), $XDG_STATE_HOME/lenetd, ~/.local/state/lenetd, or
 // /var/lib/lenet.
 std::filesystem::path DefaultStateDir();
+
+// lenetd.sock in $RUNTIME_DIRECTORY (systemd), in /run/lenet for root, in $XDG_RUNTIME_DIR/lenet, or in
+// DefaultStateDir().
+std::string DefaultListen();
 
 // /usr/share/datasets, /var/lib/lenet/datasets, and $XDG_DATA_HOME/lenet/datasets or ~/.local/share/lenet/datasets.
 std::vector<std::filesystem::path> DefaultDataDirs();

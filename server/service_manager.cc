@@ -27,6 +27,7 @@ constexpr char kPidVariable[] = "WATCHDOG_PID";
 constexpr char kListenPidVariable[] = "LISTEN_PID";
 constexpr char kListenFdsVariable[] = "LISTEN_FDS";
 constexpr int kFirstPassed = 3;  // SD_LISTEN_FDS_START
+constexpr int kMostPassed = 64;
 constexpr time_t kSendSeconds = 3;
 
 absl::Status Failed(absl::string_view socket, int error) {
@@ -106,20 +107,22 @@ std::optional<std::chrono::microseconds> WatchdogTimeoutFromEnvironment() {
   return std::nullopt;
 }
 
-absl::StatusOr<std::optional<Descriptor>> PassedSocket(absl::string_view pid, absl::string_view fds, pid_t self) {
-  if (pid.empty() || fds.empty()) return std::nullopt;
+absl::StatusOr<std::vector<Descriptor>> PassedSockets(absl::string_view pid, absl::string_view fds, pid_t self) {
+  std::vector<Descriptor> sockets;
+  if (pid.empty() || fds.empty()) return sockets;
   LENET_ASSIGN_OR_RETURN(const int64_t meant, ParseNumber(kListenPidVariable, pid));
-  if (meant != self) return std::nullopt;
-  LENET_ASSIGN_OR_RETURN(const int64_t sockets, ParseNumber(kListenFdsVariable, fds));
-  if (sockets > 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("$", kListenFdsVariable, ": ", sockets, " sockets were passed to serve on; must be 1"));
+  if (meant != self) return sockets;
+  LENET_ASSIGN_OR_RETURN(const int64_t count, ParseNumber(kListenFdsVariable, fds));
+  if (count > kMostPassed) {
+    return absl::InvalidArgumentError(absl::StrCat("$", kListenFdsVariable, ": ", count,
+                                                   " sockets were passed to serve on; must be at most ", kMostPassed));
   }
-  return Descriptor{kFirstPassed};
+  for (int i = 0; i < count; ++i) sockets.push_back(Descriptor{kFirstPassed + i});
+  return sockets;
 }
 
-absl::StatusOr<std::optional<Descriptor>> PassedSocketFromEnvironment() {
-  return PassedSocket(Environment(kListenPidVariable), Environment(kListenFdsVariable), ::getpid());
+absl::StatusOr<std::vector<Descriptor>> PassedSocketsFromEnvironment() {
+  return PassedSockets(Environment(kListenPidVariable), Environment(kListenFdsVariable), ::getpid());
 }
 
 }  // namespace lenet

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -47,12 +48,12 @@ absl::StatusOr<std::optional<std::chrono::microseconds>> WatchdogTimeout(absl::s
 // From the environment of this process; what is wrong with it is logged.
 std::optional<std::chrono::microseconds> WatchdogTimeoutFromEnvironment();
 
-// The descriptor of the socket that the service manager has passed, as sd_listen_fds(3) tells it, by the values of
-// $LISTEN_PID and $LISTEN_FDS, empty if not set: nothing if there is none, or for another process than `self`.
-// INVALID_ARGUMENT if there are several, or the values are no numbers.
-absl::StatusOr<std::optional<Descriptor>> PassedSocket(absl::string_view pid, absl::string_view fds, pid_t self);
+// The descriptors of the sockets that the service manager has passed, as sd_listen_fds(3) tells it, by the values of
+// $LISTEN_PID and $LISTEN_FDS, empty if not set: none if there are none, or for another process than `self`.
+// INVALID_ARGUMENT if there are more than 64, or the values are no numbers.
+absl::StatusOr<std::vector<Descriptor>> PassedSockets(absl::string_view pid, absl::string_view fds, pid_t self);
 // From the environment of this process.
-absl::StatusOr<std::optional<Descriptor>> PassedSocketFromEnvironment();
+absl::StatusOr<std::vector<Descriptor>> PassedSocketsFromEnvironment();
 
 }  // namespace lenet
 

@@ -86,12 +86,14 @@ Setting Text(const std::string& key, Field field, Takes takes, TextCheck check, 
   return setting;
 }
 
+// `what` is what each value is.
 template <typename Field>
-Setting Paths(const std::string& key, Field field, Takes takes, const std::string& help) {
+Setting List(const std::string& key, Field field, Takes takes, const std::string& what, TextCheck check,
+             const std::string& help) {
   Setting setting = Common(SettingType::kList, key, field, takes, "", help);
-  setting.set = [field](const std::vector<std::string>& values, ServerConfig* config) -> absl::Status {
-    if (values.empty()) return MustBe("at least one path");
-    for (const std::string& value : values) LENET_RETURN_IF_ERROR(CheckPath(value));
+  setting.set = [=](const std::vector<std::string>& values, ServerConfig* config) -> absl::Status {
+    if (values.empty()) return MustBe("at least one " + what);
+    for (const std::string& value : values) LENET_RETURN_IF_ERROR(check(value));
     field(*config).assign(values.begin(), values.end());
     return absl::OkStatus();
   };
@@ -166,15 +168,25 @@ Setting Boolean(const std::string& key, Field field, Takes takes, const std::str
   return Choice(key, field, takes, {{"true", true}, {"false", false}}, help, SettingType::kBoolean);
 }
 
+Setting Listen() {
+  Setting setting = List("listen", In(&ServerConfig::listen), Takes::kAtStart, "address", CheckListen,
+                         "Address to serve on, unix:path or host:port, where port 0 takes any free one; may be given "
+                         "more than once, and replaces the default");
+  setting.separator = ',';  // addresses have colons
+  setting.get = [](const ServerConfig& config) {
+    return config.listen.empty() ? std::vector{DefaultListen()} : config.listen;
+  };
+  return setting;
+}
+
 }  // namespace
 
 const std::vector<Setting>& Settings() {
   // Never destroyed: another thread may read it while the process ends.
   static const auto* const settings = new std::vector<Setting>{
-      Text("listen", In(&ServerConfig::listen), Takes::kAtStart, CheckListen,
-           "Address to serve on, host:port or unix:path; port 0 takes any free one"),
+      Listen(),
       Text("port_file", In(&ServerConfig::port_file), Takes::kAtStart, AnyText,
-           "File to write the address to once the server serves; goes when the server does"),
+           "File to write the addresses to, a line each and TCP first, once the server serves; goes when it does"),
       Text("tls_cert", In(&ServerConfig::tls, &TlsFiles::certificate), Takes::kAtStart, AnyText,
            "PEM file of the server's certificate; turns TLS on"),
       Text("tls_key", In(&ServerConfig::tls, &TlsFiles::key), Takes::kAtStart, AnyText, "PEM file of its private key"),
@@ -188,8 +200,8 @@ const std::vector<Setting>& Settings() {
            "Address that serves /metrics to Prometheus, host:port; \"off\": none"),
       Text("state_dir", In(&ServerConfig::state_dir), Takes::kAtStart, CheckPath,
            "Folder for jobs, their metrics and their checkpoints; one lenetd at a time"),
-      Paths("data_dir", In(&ServerConfig::data_dirs), Takes::kWhileRunning,
-            "Folder of data sets; may be given more than once, and replaces the defaults"),
+      List("data_dir", In(&ServerConfig::data_dirs), Takes::kWhileRunning, "path", CheckPath,
+           "Folder of data sets; may be given more than once, and replaces the defaults"),
       Text("plugin_dir", In(&ServerConfig::plugin_dir), Takes::kAtStart, AnyText, "Folder of the backends' libraries"),
       Choice("backend", In(&ServerConfig::backend), Takes::kAtStart,
              {{"auto", "auto"}, {"cpu", "cpu"}, {"cuda", "cuda"}},

@@ -21,6 +21,7 @@ struct Setting {
   bool reloadable = false;  // can change while lenetd runs
   std::string accepts;      // "1 to 1000000"; empty: any, or what `set` refuses needs more words
   std::string help;
+  char separator = ':';  // between the values of a list in a variable
   // Takes the values, one unless it is a list. An error is what is wrong with them, as in "must be 1 to 1000000", and
   // changes nothing.
   std::function<absl::Status(const std::vector<std::string>& values, ServerConfig* config)> set;

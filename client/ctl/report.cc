@@ -24,6 +24,9 @@ std::string Advice(const std::string& text, const TlsOptions& tls) {
     return tls.enabled ? "It may ask for a certificate that it knows: --cert and --key.\n"
                        : "It may serve with TLS alone: --tls or --ca.\n";
   }
+  if (absl::StrContains(text, "Permission denied")) {
+    return "Its socket is for its user and a group, as a rule lenet: `id` tells whether you are in that.\n";
+  }
   return absl::StrContains(text, "connect") ? "Is lenetd running there? --server or LENET_SERVER names another.\n" : "";
 }
 

@@ -81,8 +81,10 @@ std::string ReadPem(const char* flag, const std::string& path, const char* kind,
 
 void ServerFlags::AddTo(CLI::App* app, const std::string& server) {
   server_.value = server;
-  server_.option = AddText(app, "--server", "HOST:PORT",
-                           "The server's address; default: LENET_SERVER, or 127.0.0.1:50051", &server_.value);
+  server_.option =
+      AddText(app, "--server", "HOST:PORT",
+              "The server's address, or unix:PATH; default: LENET_SERVER, or the socket of a lenetd on this machine",
+              &server_.value);
   app->add_flag("--tls", tls_, "Encrypt; the server's certificate must lead to one of --ca or the system's roots");
   ca_.option = AddText(app, "--ca", "FILE", "PEM file of roots of the server's certificate; turns TLS on", &ca_.value)
                    ->envname("LENET_CA");

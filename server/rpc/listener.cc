@@ -336,8 +336,8 @@ absl::Status Listener::BindUnix(const std::string& path) {
 
   UniqueDescriptor socket(Descriptor{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)});
   // On Linux the file gets the mode that the socket has before, less the umask: it is never open to others, and the
-  // umask, which all threads share, stays.
-  if (!socket || ::fchmod(socket.get().number, 0660) != 0 ||
+  // umask, which all threads share, stays. Nor is it ever open to another group.
+  if (!socket || ::fchmod(socket.get().number, options_.unix_group ? 0600 : 0660) != 0 ||
       ::bind(socket.get().number, address.get(), address.size) != 0) {
     return CannotListen(address_, Reason(errno));
   }
@@ -345,6 +345,11 @@ absl::Status Listener::BindUnix(const std::string& path) {
   unix_path_ = path;
   unix_file_ = {.device = info.st_dev, .inode = info.st_ino};
   sockets_.push_back(std::move(socket));
+  if (options_.unix_group &&
+      (::lchown(path.c_str(), static_cast<uid_t>(-1), *options_.unix_group) != 0 || ::chmod(path.c_str(), 0660) != 0)) {
+    return CannotListen(address_,
+                        absl::StrCat("cannot give it to the group ", *options_.unix_group, ": ", Reason(errno)));
+  }
   if (::listen(sockets_.back().get().number, SOMAXCONN) != 0) return CannotListen(address_, Reason(errno));
   return absl::OkStatus();
 }

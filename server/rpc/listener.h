@@ -3,6 +3,8 @@
 #ifndef LENET_SERVER_RPC_LISTENER_H_
 #define LENET_SERVER_RPC_LISTENER_H_
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -28,6 +30,8 @@ struct ListenAddress {
   std::string host;
   int port = 0;
   std::string unix_path;  // not empty: a unix socket, and the others mean nothing
+
+  bool is_unix() const { return !unix_path.empty(); }
 };
 
 // Whether this machine alone reaches it: a unix socket, "localhost", 127.0.0.0/8 or ::1.
@@ -43,6 +47,9 @@ absl::StatusOr<std::string> AddressOfSocket(Descriptor socket);
 struct ListenerOptions {
   // How long what was sent to a TCP client may stay unacknowledged (TCP_USER_TIMEOUT).
   std::chrono::milliseconds peer_timeout{10000};
+  // The group whose members reach the unix socket that is bound. Without, it is that of the process, and the umask
+  // decides.
+  std::optional<gid_t> unix_group;
   // Says how many connections there may be; those that are too many are closed at once. Outlives it; null: no limit.
   ConnectionTable* connections = nullptr;
 };

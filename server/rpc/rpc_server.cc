@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -77,22 +78,19 @@ RpcServer::RpcServer(const RpcServerOptions& options, const ServerIdentity& iden
 absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptions& options,
                                                             const ServerIdentity& identity, JobManager* manager,
                                                             const Backend* backend, const DatasetCatalog* catalog) {
-  LENET_ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(options.listen));
   std::unique_ptr<RpcServer> server(new RpcServer(options, identity, manager, backend, catalog));
-  const ListenerOptions listener_options = {.peer_timeout = options.keepalive_timeout,
-                                            .connections = &server->connections_};
-  LENET_ASSIGN_OR_RETURN(server->listener_, options.socket
-                                                ? Listener::Adopt(UniqueDescriptor(*options.socket), listener_options)
-                                                : Listener::Bind(address, listener_options));
+  LENET_RETURN_IF_ERROR(server->Listen(options));
 
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   using Experimental = grpc::ServerBuilder::experimental_type;
-  server->acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
+  server->tcp_acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
       Experimental::ExternalConnectionType::FROM_FD,
       options.tls.any() ? TlsCredentials(options.tls) : grpc::InsecureServerCredentials());
-  // Nobody else can reach it, so it needs no TLS.
+  // No network carries these.
+  server->unix_acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
+      Experimental::ExternalConnectionType::FROM_FD, grpc::InsecureServerCredentials());
   server->own_acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
       Experimental::ExternalConnectionType::FROM_FD, grpc::InsecureServerCredentials());
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(options.keepalive));
@@ -116,9 +114,30 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptio
   server->server_ = builder.BuildAndStart();
   if (server->server_ == nullptr) return absl::InternalError("gRPC did not start; the log has its reason");
   server->SetServing(false);
-  server->listener_->Start(
-      [acceptor = server->acceptor_.get()](int listener, int connection) { HandOver(acceptor, listener, connection); });
+  for (const std::unique_ptr<Listener>& listener : server->listeners_) {
+    const bool is_unix = ParseListenAddress(listener->address())->is_unix();
+    listener->Start([acceptor = (is_unix ? server->unix_acceptor_ : server->tcp_acceptor_).get()](
+                        int socket, int connection) { HandOver(acceptor, socket, connection); });
+  }
   return server;
+}
+
+absl::Status RpcServer::Listen(const RpcServerOptions& options) {
+  const ListenerOptions listener_options = {
+      .peer_timeout = options.keepalive_timeout, .unix_group = options.unix_group, .connections = &connections_};
+  std::vector<ListenAddress> to_bind;
+  for (const std::string& listen : options.listen) {
+    LENET_ASSIGN_OR_RETURN(to_bind.emplace_back(), ParseListenAddress(listen));
+  }
+  for (const Descriptor socket : options.sockets) {
+    LENET_ASSIGN_OR_RETURN(listeners_.emplace_back(), Listener::Adopt(UniqueDescriptor(socket), listener_options));
+  }
+  for (const ListenAddress& address : to_bind) {
+    LENET_ASSIGN_OR_RETURN(listeners_.emplace_back(), Listener::Bind(address, listener_options));
+  }
+  if (listeners_.empty()) return absl::InvalidArgumentError("there is no address to serve on");
+  for (const std::unique_ptr<Listener>& listener : listeners_) addresses_.push_back(listener->address());
+  return absl::OkStatus();
 }
 
 RpcServer::~RpcServer() {
@@ -136,6 +155,11 @@ void RpcServer::SetServing(bool serving) {
   grpc::HealthCheckServiceInterface* const health = server_->GetHealthCheckService();
   health->SetServingStatus(serving);
   health->SetServingStatus(v1::TrainingService::service_full_name(), serving);
+}
+
+bool RpcServer::AcceptResponds(std::chrono::steady_clock::time_point deadline) {
+  return std::all_of(listeners_.begin(), listeners_.end(),
+                     [deadline](const std::unique_ptr<Listener>& listener) { return listener->Responds(deadline); });
 }
 
 bool RpcServer::CallsRespond(std::chrono::steady_clock::time_point deadline) {
@@ -166,7 +190,8 @@ void RpcServer::Shutdown(std::chrono::steady_clock::time_point deadline) {
   // The streams first: with one open, Server::Shutdown would wait for it, and what it has not sent would be lost.
   hub_.Drain();
   hub_.WaitEmpty(deadline);
-  listener_->Stop();  // gRPC would neither serve nor close what it gets from now on
+  // gRPC would neither serve nor close what it gets from now on.
+  for (const std::unique_ptr<Listener>& listener : listeners_) listener->Stop();
   server_->Shutdown(std::chrono::system_clock::now() + kLastCalls);
 }
 

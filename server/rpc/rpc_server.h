@@ -1,4 +1,4 @@
-// The gRPC server: the training service, health and reflection on one port.
+// The gRPC server: the training service, health and reflection on all addresses.
 #ifndef LENET_SERVER_RPC_RPC_SERVER_H_
 #define LENET_SERVER_RPC_RPC_SERVER_H_
 
@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "server/job/job_manager.h"
@@ -33,13 +34,13 @@ class ExternalConnectionAcceptor;
 namespace lenet {
 
 struct RpcServerOptions {
-  std::string listen;  // see ListenAddress
-  // One that listens on that address already, and is the server's from then on; else it is bound.
-  std::optional<Descriptor> socket;
-  TlsFiles tls;                    // for which CheckTlsFiles is OK
-  const Access* access = nullptr;  // outlives the server; null: everyone is an admin
-  bool reflection = true;          // which tells everyone what there is to call
-  RpcLimits limits;                // to begin with, see SetLimits
+  std::vector<std::string> listen;  // see ListenAddress
+  std::vector<Descriptor> sockets;  // that listen already, served beside those; the server's from then on
+  std::optional<gid_t> unix_group;  // see ListenerOptions
+  TlsFiles tls;                     // for which CheckTlsFiles is OK; spoken on TCP alone
+  const Access* access = nullptr;   // outlives the server; null: everyone is an admin
+  bool reflection = true;           // which tells everyone what there is to call
+  RpcLimits limits;                 // to begin with, see SetLimits
   // A connection on which nothing has come for so long is asked for a sign of life, and closed without an answer in
   // the other time.
   std::chrono::milliseconds keepalive{20'000};
@@ -53,8 +54,8 @@ void RouteGrpcLog();
 
 class RpcServer {
  public:
-  // Listens and answers; health says NOT_SERVING. All outlive it. UNAVAILABLE, with the system's reason, if the address
-  // cannot be had; INVALID_ARGUMENT if it is none.
+  // Listens and answers; health says NOT_SERVING. All outlive it. UNAVAILABLE, with the system's reason, if an address
+  // cannot be had; INVALID_ARGUMENT if it is none, or there is none.
   static absl::StatusOr<std::unique_ptr<RpcServer>> Start(const RpcServerOptions& options,
                                                           const ServerIdentity& identity, JobManager* manager,
                                                           const Backend* backend, const DatasetCatalog* catalog);
@@ -63,8 +64,8 @@ class RpcServer {
   RpcServer(const RpcServer&) = delete;
   RpcServer& operator=(const RpcServer&) = delete;
 
-  // With the port that was got.
-  const std::string& address() const { return listener_->address(); }
+  // With the ports that were got; first those of sockets.
+  const std::vector<std::string>& addresses() const { return addresses_; }
 
   // Of all calls since the start.
   const RpcCounters& counters() const { return counters_; }
@@ -79,7 +80,7 @@ class RpcServer {
 
   // Whether its threads make progress: each of these waits for a proof, and is false if there is none by the deadline.
   // Not after Shutdown.
-  bool AcceptResponds(std::chrono::steady_clock::time_point deadline) { return listener_->Responds(deadline); }
+  bool AcceptResponds(std::chrono::steady_clock::time_point deadline);
   bool ExecutorResponds(std::chrono::steady_clock::time_point deadline) { return executor_.Responds(deadline); }
   bool StreamsRespond(std::chrono::steady_clock::time_point deadline) { return hub_.Responds(deadline); }
   // gRPC's own threads answer a health check, on a connection that takes no address.
@@ -93,6 +94,8 @@ class RpcServer {
   RpcServer(const RpcServerOptions& options, const ServerIdentity& identity, JobManager* manager,
             const Backend* backend, const DatasetCatalog* catalog);
 
+  absl::Status Listen(const RpcServerOptions& options);
+
   const Access everyone_;  // without rules
   RpcCounters counters_;
   CallCounts calls_;
@@ -102,9 +105,11 @@ class RpcServer {
   TrainingService service_;
   JobManager* const manager_;
   std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> tcp_acceptor_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> unix_acceptor_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> own_acceptor_;  // of this process's connections
-  std::unique_ptr<Listener> listener_;                                            // its thread uses the acceptor
+  std::vector<std::unique_ptr<Listener>> listeners_;                              // their threads use the acceptors
+  std::vector<std::string> addresses_;
   bool shut_down_ = false;
 };
 

@@ -84,19 +84,21 @@ def backend_arguments():
 
 
 class Daemon:
-    """lenetd on a free port; with `metrics`, an address, /metrics is served, too."""
+    """lenetd on a free port, or what `listen` says, one or several; with `metrics`, an address, /metrics is served, too."""
 
     def __init__(self, folder, data_dir, *arguments, listen="127.0.0.1:0", metrics="off", stderr=None):
         self.state_dir = folder / "state"
         port_file = folder / f"port-{time.monotonic_ns()}"
+        listen = [f"--listen={address}" for address in ([listen] if isinstance(listen, str) else listen)]
         self.process = subprocess.Popen([
-            program("LENETD"), "--listen", listen, "--port-file", port_file, "--state-dir", self.state_dir,
+            program("LENETD"), *listen, "--port-file", port_file, "--state-dir", self.state_dir,
             *(["--data-dir", data_dir] if data_dir else []), "--metrics-listen", metrics, *backend_arguments(),
             *arguments], stderr=stderr)
         wait_until(lambda: port_file.exists() or self.process.poll() is not None, "the daemon serves")
         if self.process.poll() is not None:
             raise AssertionError(f"lenetd ended with code {self.process.returncode}")
-        self.address = port_file.read_text().strip()
+        self.addresses = port_file.read_text().splitlines()
+        self.address = self.addresses[0]
 
     def proc_status(self):
         """Resident memory in bytes, threads, open files."""

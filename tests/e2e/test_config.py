@@ -43,7 +43,7 @@ class CheckTest(ConfigTestCase):
         self.write("listen = 'unix:/run/a \"b\"'\nlog_level = 'debug'\n\n[limits]\nmax_queued = 7\nmax_job_days = 8\n")
         values = self.values("--config", self.file, "--max-job-days", 10, LENETD_LOG_LEVEL="error",
                              LENETD_MAX_JOB_DAYS="9")
-        self.assertEqual(values["listen"], (r'"unix:/run/a \"b\""', f"{self.file}:1"))
+        self.assertEqual(values["listen"], (r'["unix:/run/a \"b\""]', f"{self.file}:1"))
         self.assertEqual(values["log_level"], ('"error"', "LENETD_LOG_LEVEL"))
         self.assertEqual(values["max_queued"], ("7", f"{self.file}:5"))
         self.assertEqual(values["max_job_days"], ("10", "--max-job-days"))

@@ -181,16 +181,18 @@ class JournalTest(SystemdTest):
             self.assertRegex(line, r"\A\d{4}-\d\d-\d\dT\S+ (error|warning|info|debug) \[\d+\] ")
 
 
-# Runs lenetd with a socket that it has made, as systemd does.
-PASS_SOCKET = """\
+# Runs lenetd with sockets that it has made, as systemd does.
+PASS_SOCKETS = """\
 #!{python}
 import os, socket, sys
-listening = socket.socket({family}, {type})
-listening.bind({address!r})
-if {type} == socket.SOCK_STREAM:
-    listening.listen()
-os.dup2(listening.fileno(), 9)
-os.dup2(9, 3)
+for number, (family, address) in enumerate({sockets}):
+    listening = socket.socket(family, {type})
+    listening.bind(address)
+    if {type} == socket.SOCK_STREAM:
+        listening.listen()
+    os.dup2(listening.fileno(), 20)  # it may be where it is to be, but not inherited
+    listening.close()
+    os.dup2(20, 3 + number)
 os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="{count}")
 os.execv({lenetd!r}, sys.argv)
 """
@@ -198,29 +200,36 @@ os.execv({lenetd!r}, sys.argv)
 
 class SocketTest(SystemdTest):
 
-    def pass_socket(self, family, address, kind="socket.SOCK_STREAM", count=1):
+    def pass_sockets(self, *sockets, kind="socket.SOCK_STREAM", count=None):
+        """Each is a family and an address."""
         script = self.folder / "lenetd-with-socket"
-        script.write_text(PASS_SOCKET.format(python=sys.executable, family=family, type=kind, address=address,
-                                             count=count, lenetd=program("LENETD")))
+        script.write_text(PASS_SOCKETS.format(
+            python=sys.executable, type=kind, sockets=[(int(family), address) for family, address in sockets],
+            count=len(sockets) if count is None else count, lenetd=program("LENETD")))
         script.chmod(0o755)
         return mock.patch.dict(os.environ, LENETD=str(script))
 
     def test_it_serves_on_the_socket_that_it_is_given(self):
         path = str(self.folder / "lenetd.sock")
-        with self.pass_socket("socket.AF_UNIX", path):
-            self.start_daemon()
-        self.assertEqual(self.daemon.address, f"unix:{path}")
+        with self.pass_sockets((socket.AF_UNIX, path)):
+            self.start_daemon(listen=[])
+        self.assertEqual(self.daemon.addresses, [f"unix:{path}"])
         self.assert_serves()
         self.daemon.terminate()
         self.assertEqual(self.daemon.wait(), 0)
         # It is the service manager's.
         self.assertTrue(os.path.exists(path))
 
-    def test_a_tcp_socket(self):
-        with self.pass_socket("socket.AF_INET", ("127.0.0.1", 0)):
-            self.start_daemon(listen="unix:/nosuch/folder/socket")
-        self.assertRegex(self.daemon.address, r"\A127\.0\.0\.1:[1-9]\d*\Z")
-        self.assert_serves()
+    def test_several_and_what_listen_names_beside_them(self):
+        passed, named = str(self.folder / "passed.sock"), f"unix:{self.folder}/named.sock"
+        with self.pass_sockets((socket.AF_UNIX, passed), (socket.AF_INET, ("127.0.0.1", 0))):
+            # The first is bound already.
+            self.start_daemon(listen=[f"unix:{passed}", named])
+        self.assertRegex(self.daemon.addresses[0], r"\A127\.0\.0\.1:[1-9]\d*\Z")
+        self.assertEqual(self.daemon.addresses[1:], [f"unix:{passed}", named])
+        for address in self.daemon.addresses:
+            with mock.patch.object(self.daemon, "address", address):
+                self.assert_serves()
 
     def fail_to_start(self):
         done = subprocess.run([program("LENETD"), "--state-dir", self.folder / "state", "--backend", "cpu"],
@@ -228,20 +237,20 @@ class SocketTest(SystemdTest):
         return done.returncode, done.stderr
 
     def test_one_that_other_machines_reach_needs_tls_as_an_address_does(self):
-        with self.pass_socket("socket.AF_INET", ("0.0.0.0", 0)):
+        with self.pass_sockets((socket.AF_INET, ("0.0.0.0", 0))):
             code, err = self.fail_to_start()
         self.assertEqual(code, 2)
         self.assertIn("other machines reach this address", err)
 
     def test_what_it_cannot_serve_on_is_told(self):
-        with self.pass_socket("socket.AF_UNIX", str(self.folder / "a"), kind="socket.SOCK_DGRAM"):
+        with self.pass_sockets((socket.AF_UNIX, str(self.folder / "a")), kind="socket.SOCK_DGRAM"):
             code, err = self.fail_to_start()
         self.assertEqual(code, 4)
         self.assertIn("the socket that was passed to serve on: descriptor 3: is no socket that listens", err)
-        with self.pass_socket("socket.AF_UNIX", str(self.folder / "b"), count=2):
+        with self.pass_sockets((socket.AF_UNIX, str(self.folder / "b")), count=65):
             code, err = self.fail_to_start()
         self.assertEqual(code, 4)
-        self.assertIn("$LISTEN_FDS: 2 sockets were passed to serve on; must be 1", err)
+        self.assertIn("$LISTEN_FDS: 65 sockets were passed to serve on; must be at most 64", err)
 
 
 class WatchdogTest(SystemdTest):

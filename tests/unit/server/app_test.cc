@@ -36,7 +36,7 @@ class AppTest : public ::testing::Test {
       MutexLock lock(&mutex_);
       log_ += std::string(line) + "\n";
     });
-    config_.listen = "127.0.0.1:0";
+    config_.listen = {"127.0.0.1:0"};
     config_.data_dirs = {folder_.path() / "data"};
     config_.state_dir = folder_.path() / "state";
     config_.backend = "cpu";
@@ -313,13 +313,13 @@ TEST_F(AppTest, APortInUseIsAnError) {
   int exit_code = -1;
   std::thread server([&] { exit_code = Run(config_, &signals); });
   ServerConfig second = config_;
-  second.listen = AwaitPortFile();
+  second.listen = {AwaitPortFile()};
   second.port_file.clear();
   second.state_dir = folder_.path() / "state2";
   ShutdownSignals unused;
   EXPECT_EQ(Run(second, &unused), kExitListen);
   EXPECT_THAT(log(), HasSubstr("Address already in use"));
-  second.listen = "nonsense";
+  second.listen = {"nonsense"};
   EXPECT_EQ(Run(second, &unused), kExitUsage);
   // Either may get the signal.
   while (signals.count() == 0) {

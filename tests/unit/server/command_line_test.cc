@@ -1,5 +1,7 @@
 #include "server/command_line.h"
 
+#include <unistd.h>
+
 #include <chrono>
 #include <fstream>
 #include <string>
@@ -29,7 +31,7 @@ class CommandLineTest : public EnvironmentTest {
 TEST_F(CommandLineTest, Defaults) {
   const CommandLine line = Parse({});
   ASSERT_TRUE(line.config.has_value());
-  EXPECT_EQ(line.config->listen, "127.0.0.1:50051");
+  EXPECT_THAT(line.config->listen, ElementsAre());
   EXPECT_EQ(line.config->backend, "auto");
   EXPECT_EQ(line.config->plugin_dir, "");
   EXPECT_EQ(line.config->log_level, LogLevel::kInfo);
@@ -59,9 +61,20 @@ TEST_F(CommandLineTest, DefaultFoldersComeFromTheEnvironment) {
   EXPECT_EQ(DefaultStateDir(), "/var/lib/one");
 }
 
+TEST_F(CommandLineTest, TheDefaultSocketIsInTheRuntimeFolder) {
+  Set("XDG_STATE_HOME", "/xdg/state");
+  EXPECT_EQ(DefaultListen(), ::geteuid() == 0 ? "unix:/run/lenet/lenetd.sock" : "unix:/xdg/state/lenetd/lenetd.sock");
+  Set("XDG_RUNTIME_DIR", "/run/user/7");
+  EXPECT_EQ(DefaultListen(), ::geteuid() == 0 ? "unix:/run/lenet/lenetd.sock" : "unix:/run/user/7/lenet/lenetd.sock");
+  Set("RUNTIME_DIRECTORY", "/run/one:/run/two");
+  EXPECT_EQ(DefaultListen(), "unix:/run/one/lenetd.sock");
+}
+
 TEST_F(CommandLineTest, TakesEveryFlag) {
   const CommandLine line = Parse({"--listen",
                                   "0.0.0.0:0",
+                                  "--listen",
+                                  "unix:/a",
                                   "--data-dir",
                                   "/a",
                                   "--data-dir",
@@ -96,7 +109,7 @@ TEST_F(CommandLineTest, TakesEveryFlag) {
                                   "/r",
                                   "--insecure"});
   ASSERT_TRUE(line.config.has_value());
-  EXPECT_EQ(line.config->listen, "0.0.0.0:0");
+  EXPECT_THAT(line.config->listen, ElementsAre("0.0.0.0:0", "unix:/a"));
   EXPECT_THAT(line.config->data_dirs, ElementsAre("/a", "/b"));
   EXPECT_EQ(line.config->state_dir, "/s");
   EXPECT_EQ(line.config->backend, "cpu");
@@ -227,6 +240,7 @@ TEST_F(CommandLineTest, CheckConfigPrintsEveryValueWithItsOrigin) {
   std::ofstream(file) << "state_dir = '/a \"quoted\" \\ folder'\n\n[limits]\nmax_queued = 7\nmax_job_days = 8\n";
   Set("LENETD_MAX_JOB_DAYS", "9");
   Set("LENETD_PORT_FILE", "");
+  Set("RUNTIME_DIRECTORY", "/run/x");
   const std::vector<const char*> arguments = {"lenetd",          "--config", file.c_str(), "--check-config",
                                               "--data-dir",      "/x y",     "--data-dir", "/z",
                                               "--drain-timeout", "0.5",      "--insecure"};
@@ -237,7 +251,7 @@ TEST_F(CommandLineTest, CheckConfigPrintsEveryValueWithItsOrigin) {
   EXPECT_EQ(line.exit_code, kExitOk);
   EXPECT_EQ(text, "# lenetd's configuration; its file: " + file +
                       "\n"
-                      "listen = \"127.0.0.1:50051\"  # default\n"
+                      "listen = [\"unix:/run/x/lenetd.sock\"]  # default\n"
                       "port_file = \"\"  # default\n"
                       "tls_cert = \"\"  # default\n"
                       "tls_key = \"\"  # default\n"

@@ -69,20 +69,20 @@ TEST_F(ConfigReloaderTest, AppliesWhatCanChangeAndNamesTheRest) {
   ASSERT_EQ(applied.size(), 1u);
   EXPECT_EQ(applied[0].max_queued, 6u);
   EXPECT_EQ(applied[0].log_level, LogLevel::kDebug);
-  EXPECT_EQ(applied[0].listen, "a:1");
+  EXPECT_THAT(applied[0].listen, ElementsAre("a:1"));
   // The environment and the flags still go before the file.
   EXPECT_EQ(applied[0].max_jobs_per_client, 3u);
   EXPECT_EQ(applied[0].max_job_days, 4);
   EXPECT_THAT(applied[0].data_dirs, ElementsAre("/d"));
   EXPECT_THAT(Logged(),
-              ElementsAre("warning: reload: listen: \"a:1\" -> \"b:1\" (" + file + ":1) needs a restart",
+              ElementsAre("warning: reload: listen: [\"a:1\"] -> [\"b:1\"] (" + file + ":1) needs a restart",
                           "reload: log_level: \"info\" -> \"debug\" (" + file + ":2)",
                           "reload: limits.max_queued: 5 -> 6 (" + file + ":4)", "reload: done, 2 settings changed"));
 
   // What needs a restart is told again, what has changed is not.
   reloader.Reload();
   EXPECT_EQ(applied.size(), 1u);
-  EXPECT_THAT(Logged(), ElementsAre("warning: reload: listen: \"a:1\" -> \"b:1\" (" + file + ":1) needs a restart",
+  EXPECT_THAT(Logged(), ElementsAre("warning: reload: listen: [\"a:1\"] -> [\"b:1\"] (" + file + ":1) needs a restart",
                                     "reload: done, 0 settings changed"));
 
   // A setting that the file has no more gets its default again.

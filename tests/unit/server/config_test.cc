@@ -31,7 +31,7 @@ struct Example {
 
 std::vector<Example> Examples() {
   return {
-      {"listen", "'unix:/a'", "unix:/a", "[::1]:7"},
+      {"listen", "['unix:/a']", "unix:/a", "[::1]:7"},
       {"port_file", "'/a'", "/a", "/b"},
       {"tls_cert", "'/a'", "/a", "/b"},
       {"tls_key", "'/a'", "/a", "/b"},
@@ -213,7 +213,7 @@ TEST_F(ConfigTest, WrongTypesAreNamed) {
                "drain_timeout = '30'\n"
                "[limits]\n"
                "max_queued = 1.5\n"),
-      ElementsAre("1:10: listen = 50051: must be a string, not an integer",
+      ElementsAre("1:10: listen = 50051: must be an array of strings, not an integer",
                   "2:13: state_dir: must be a string, not an array",
                   "3:19: data_dir = 3: must be a string, not an integer",
                   "4:14: plugin_dir: must be a string, not a date or time",
@@ -317,7 +317,20 @@ TEST_F(ConfigTest, AnOriginStaysOnItsLine) {
   std::ofstream(sources_.file) << "backend = 'cpu'\n";
   const LoadedConfig loaded = LoadConfig(sources_);
   Write(ConfigText(sources_, loaded));
-  EXPECT_EQ(LoadConfig(sources_).config.listen, "127.0.0.1:50051");
+  EXPECT_THAT(FindSetting("listen")->get(LoadConfig(sources_).config), ElementsAre(DefaultListen()));
+}
+
+TEST_F(ConfigTest, AddressesMayBeSeveral) {
+  Write("listen = ['unix:/a', '[::1]:7']\n");
+  EXPECT_THAT(LoadConfig(sources_).config.listen, ElementsAre("unix:/a", "[::1]:7"));
+  Write("listen = 'a:1'\n");
+  EXPECT_THAT(LoadConfig(sources_).config.listen, ElementsAre("a:1"));
+  sources_.environment["LENETD_LISTEN"] = "unix:/b,c:2";
+  EXPECT_THAT(LoadConfig(sources_).config.listen, ElementsAre("unix:/b", "c:2"));
+  EXPECT_THAT(ErrorsOf("listen = []"), ElementsAre("1:10: listen: must be at least one address"));
+  Write("");
+  sources_.environment["LENETD_LISTEN"] = "unix:/b,";
+  EXPECT_THAT(LoadConfig(sources_).errors, ElementsAre(HasSubstr("LENETD_LISTEN = \"unix:/b,\"")));
 }
 
 TEST_F(ConfigTest, TheExampleFileHasEveryDefault) {
@@ -329,6 +342,7 @@ TEST_F(ConfigTest, TheExampleFileHasEveryDefault) {
     text += line + "\n";
   }
   Write(text);
+  Set("RUNTIME_DIRECTORY", "/run/lenet");
   const LoadedConfig loaded = LoadConfig(sources_);
   EXPECT_THAT(loaded.errors, IsEmpty());
   const LoadedConfig defaults = LoadConfig({.file = "/dev/null"});

@@ -21,7 +21,8 @@ namespace lenet {
 class EnvironmentTest : public ::testing::Test {
  protected:
   EnvironmentTest() {
-    std::vector<std::string> names = {"STATE_DIRECTORY", "XDG_STATE_HOME", "XDG_DATA_HOME", "HOME"};
+    std::vector<std::string> names = {"STATE_DIRECTORY", "RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR",
+                                      "XDG_STATE_HOME",  "XDG_DATA_HOME",     "HOME"};
     for (char** entry = ::environ; *entry != nullptr; ++entry) {
       const absl::string_view text = *entry;
       if (absl::StartsWith(text, "LENETD_")) names.emplace_back(text.substr(0, text.find('=')));

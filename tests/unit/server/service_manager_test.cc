@@ -17,6 +17,7 @@ namespace {
 
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr milliseconds kSoon(0);  // what was sent is there
@@ -96,20 +97,22 @@ TEST(WatchdogTimeoutTest, ABadNumberIsNamed) {
   }
 }
 
-TEST(PassedSocketTest, IsForTheProcessThatIsNamed) {
-  EXPECT_EQ(*PassedSocket("", "", 7), std::nullopt);
-  EXPECT_EQ(*PassedSocket("", "1", 7), std::nullopt);
-  EXPECT_EQ(*PassedSocket("7", "", 7), std::nullopt);
-  EXPECT_EQ(*PassedSocket("8", "1", 7), std::nullopt);
-  EXPECT_EQ(*PassedSocket("8", "2", 7), std::nullopt);
-  EXPECT_EQ(*PassedSocket("7", "1", 7), Descriptor{3});
+TEST(PassedSocketsTest, IsForTheProcessThatIsNamed) {
+  EXPECT_THAT(*PassedSockets("", "", 7), ElementsAre());
+  EXPECT_THAT(*PassedSockets("", "1", 7), ElementsAre());
+  EXPECT_THAT(*PassedSockets("7", "", 7), ElementsAre());
+  EXPECT_THAT(*PassedSockets("8", "1", 7), ElementsAre());
+  EXPECT_THAT(*PassedSockets("8", "2", 7), ElementsAre());
+  EXPECT_THAT(*PassedSockets("7", "1", 7), ElementsAre(Descriptor{3}));
+  EXPECT_THAT(*PassedSockets("7", "2", 7), ElementsAre(Descriptor{3}, Descriptor{4}));
 }
 
-TEST(PassedSocketTest, SeveralAndBadNumbersAreErrors) {
-  const absl::Status several = PassedSocket("7", "2", 7).status();
-  EXPECT_EQ(several, absl::InvalidArgumentError("$LISTEN_FDS: 2 sockets were passed to serve on; must be 1"));
-  EXPECT_THAT(std::string(PassedSocket("7", "0", 7).status().message()), HasSubstr("$LISTEN_FDS: \"0\""));
-  EXPECT_THAT(std::string(PassedSocket("x", "1", 7).status().message()), HasSubstr("$LISTEN_PID: \"x\""));
+TEST(PassedSocketsTest, TooManyAndBadNumbersAreErrors) {
+  EXPECT_EQ(PassedSockets("7", "64", 7)->size(), 64u);
+  EXPECT_EQ(PassedSockets("7", "65", 7).status(),
+            absl::InvalidArgumentError("$LISTEN_FDS: 65 sockets were passed to serve on; must be at most 64"));
+  EXPECT_THAT(std::string(PassedSockets("7", "0", 7).status().message()), HasSubstr("$LISTEN_FDS: \"0\""));
+  EXPECT_THAT(std::string(PassedSockets("x", "1", 7).status().message()), HasSubstr("$LISTEN_PID: \"x\""));
 }
 
 }  // namespace

@@ -351,7 +351,7 @@ TEST(CommandLineTest, HelpAndVersionSucceed) {
 }
 
 TEST(CommandLineTest, TheServerComesFromTheFlagThenTheEnvironment) {
-  EXPECT_EQ(Parse("info").line.client.address, "127.0.0.1:50051");
+  EXPECT_EQ(Parse("info").line.client.address, "unix:/run/lenet/lenetd.sock");
   Parsed parsed = Parse("info", "far:1");
   EXPECT_EQ(parsed.line.client.address, "far:1");
   EXPECT_EQ(parsed.line.lenetctl, "lenetctl");

@@ -119,7 +119,7 @@ TEST_F(CallMeterTest, WhatAStreamHasNotReadYetIsItsLag) {
 
 TEST_F(CallMeterTest, MethodsThatDoNotExistAddNoSeries) {
   const size_t methods = rpc_->counters().methods().size();
-  grpc::GenericStub stub(grpc::CreateChannel(rpc_->address(), grpc::InsecureChannelCredentials()));
+  grpc::GenericStub stub(grpc::CreateChannel(rpc_->addresses().front(), grpc::InsecureChannelCredentials()));
   for (const char* path : {"/lenet.v1.TrainingService/Nothing", "/other.Service/Nothing"}) {
     grpc::ClientContext context;
     SetDeadline(&context);

@@ -275,13 +275,13 @@ TEST_F(CallsTest, GetServerInfoTellsDevicesAndLoad) {
 }
 
 TEST_F(CallsTest, AnAddressInUseIsAClearError) {
-  const auto second = RpcServer::Start({.listen = rpc_->address()}, {.started_at = absl::Now()}, &server_.manager(),
+  const auto second = RpcServer::Start({.listen = rpc_->addresses()}, {.started_at = absl::Now()}, &server_.manager(),
                                        &server_.backend(), &server_.catalog());
   EXPECT_TRUE(absl::IsUnavailable(second.status())) << second.status();
-  EXPECT_THAT(std::string(second.status().message()), HasSubstr(rpc_->address()));
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr(rpc_->addresses().front()));
   EXPECT_THAT(std::string(second.status().message()), HasSubstr("Address already in use"));
   for (const char* listen : {"", "50051", ":50051", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", "127.0.0.1:-1"}) {
-    const auto bad = RpcServer::Start({.listen = listen}, {.started_at = absl::Now()}, &server_.manager(),
+    const auto bad = RpcServer::Start({.listen = {listen}}, {.started_at = absl::Now()}, &server_.manager(),
                                       &server_.backend(), &server_.catalog());
     EXPECT_TRUE(absl::IsInvalidArgument(bad.status())) << listen << ": " << bad.status();
   }

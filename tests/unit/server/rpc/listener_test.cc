@@ -294,6 +294,19 @@ TEST_F(UnixListenerTest, TheUmaskNarrowsItsMode) {
   EXPECT_EQ(info.st_mode, S_IFSOCK | 0600u);
 }
 
+TEST_F(UnixListenerTest, AGroupReachesItWhateverTheUmask) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root gives files to any group";
+  const mode_t before = ::umask(0077);
+  const auto listener = Listener::Bind(*ParseListenAddress(address_), {.unix_group = 12345});
+  ::umask(before);
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  struct stat info;
+  ASSERT_EQ(::lstat(path_.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode, S_IFSOCK | 0660u);
+  EXPECT_EQ(info.st_uid, 0u);
+  EXPECT_EQ(info.st_gid, 12345u);
+}
+
 TEST_F(UnixListenerTest, ALiveOneIsNotReplaced) {
   std::unique_ptr<Echo> first = Echo::Start(address_).value();
   for (int i = 0; i < 3; ++i) {

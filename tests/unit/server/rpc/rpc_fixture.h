@@ -31,7 +31,7 @@ class RpcTest : public ::testing::Test {
   }
 
   static RpcServerOptions OnAnyPort(RpcServerOptions options) {
-    options.listen = "127.0.0.1:0";
+    options.listen = {"127.0.0.1:0"};
     return options;
   }
 
@@ -39,7 +39,7 @@ class RpcTest : public ::testing::Test {
     grpc::ChannelArguments arguments;
     arguments.SetInt("grpc.use_local_subchannel_pool", 1);  // a connection of its own
     return v1::TrainingService::NewStub(
-        grpc::CreateCustomChannel(rpc_->address(), grpc::InsecureChannelCredentials(), arguments));
+        grpc::CreateCustomChannel(rpc_->addresses().front(), grpc::InsecureChannelCredentials(), arguments));
   }
 
   static void SetDeadline(grpc::ClientContext* context, std::chrono::milliseconds timeout = kPatience) {

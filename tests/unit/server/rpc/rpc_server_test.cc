@@ -142,7 +142,7 @@ class QuietTest : public RpcTest {
 };
 
 TEST_F(QuietTest, AClientThatGivesNoSignOfLifeLosesItsConnection) {
-  RawClient client(rpc_->address());
+  RawClient client(rpc_->addresses().front());
   client.Greet();
   const auto begin = steady_clock::now();
   EXPECT_TRUE(client.ClosedWithin(kPatience));
@@ -159,7 +159,8 @@ TEST_F(QuietTest, ClientsThatAskForOneKeepTheirs) {
       arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
       arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
     }
-    const auto channel = grpc::CreateCustomChannel(rpc_->address(), grpc::InsecureChannelCredentials(), arguments);
+    const auto channel =
+        grpc::CreateCustomChannel(rpc_->addresses().front(), grpc::InsecureChannelCredentials(), arguments);
     const auto stub = v1::TrainingService::NewStub(channel);
     grpc::ClientContext context;
     SetDeadline(&context);
@@ -181,12 +182,12 @@ TEST_F(QuietTest, ClientsThatAskForOneKeepTheirs) {
 TEST_F(QuietTest, ConnectionsBeyondAClientsLimitAreClosedAtOnce) {
   rpc_->SetLimits({.max_connections_per_client = 2});
   StartJob(1);  // the first connection
-  RawClient second(rpc_->address());
+  RawClient second(rpc_->addresses().front());
   ASSERT_TRUE(rpc_->AcceptResponds(steady_clock::now() + kPatience));
-  RawClient third(rpc_->address());
+  RawClient third(rpc_->addresses().front());
   EXPECT_TRUE(third.ClosedWithin(kPatience));
   rpc_->SetLimits({.max_connections_per_client = 3});
-  RawClient fourth(rpc_->address());
+  RawClient fourth(rpc_->addresses().front());
   EXPECT_FALSE(fourth.ClosedWithin(kSoon / 2));
 }
 
@@ -199,7 +200,7 @@ TEST_F(IdleTest, AConnectionWithoutACallIsClosedAndOneWithAStreamIsNot) {
   const auto channel = [&] {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    return grpc::CreateCustomChannel(rpc_->address(), grpc::InsecureChannelCredentials(), arguments);
+    return grpc::CreateCustomChannel(rpc_->addresses().front(), grpc::InsecureChannelCredentials(), arguments);
   };
   const auto watching = channel();
   const auto stub = v1::TrainingService::NewStub(watching);

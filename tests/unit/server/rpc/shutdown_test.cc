@@ -30,7 +30,7 @@ class ShutdownTest : public RpcTest {
   // grpc.health.v1.Health/Check by hand: the request's field 1 is the service's name (as StringValue's), the answer's
   // field 1 the status (as Int32Value's): 1 SERVING, 2 NOT_SERVING.
   int Health(const std::string& service, grpc::StatusCode* code = nullptr) {
-    const auto channel = grpc::CreateChannel(rpc_->address(), grpc::InsecureChannelCredentials());
+    const auto channel = grpc::CreateChannel(rpc_->addresses().front(), grpc::InsecureChannelCredentials());
     grpc::TemplatedGenericStub<google::protobuf::StringValue, google::protobuf::Int32Value> stub(channel);
     grpc::ClientContext context;
     SetDeadline(&context);

@@ -1,0 +1,38 @@
+#include "client/ctl/default_server.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "client/client.h"
+
+namespace lenet::ctl {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Empty if the environment has no such folder.
+fs::path OwnFolder() {
+  const auto variable = [](const char* name) -> fs::path {
+    const char* const value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing sets variables
+    return value == nullptr ? "" : value;
+  };
+  if (const fs::path runtime = variable("XDG_RUNTIME_DIR"); !runtime.empty()) return runtime / "lenet";
+  if (const fs::path state = variable("XDG_STATE_HOME"); !state.empty()) return state / "lenetd";
+  const fs::path home = variable("HOME");
+  return home.empty() ? "" : home / ".local/state/lenetd";
+}
+
+}  // namespace
+
+std::string DefaultServer() {
+  if (const fs::path folder = OwnFolder(); !folder.empty()) {
+    const fs::path socket = folder / "lenetd.sock";
+    std::error_code ignored;
+    if (fs::is_socket(socket, ignored)) return absl::StrCat("unix:", socket.string());
+  }
+  return ClientOptions().address;
+}
+
+}  // namespace lenet::ctl
