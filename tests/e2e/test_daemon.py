@@ -14,7 +14,8 @@ import time
 import unittest
 from unittest import mock
 
-from harness import (JOB_STOPPED, PATIENCE, SUCCESS, UNREACHABLE, TestCase, program, records, step_losses, wait_until)
+import http2
+from harness import JOB_STOPPED, PATIENCE, SUCCESS, UNREACHABLE, TestCase, program, records, step_losses, wait_until
 
 LENETD_FAILURE, LENETD_USAGE, LENETD_BACKEND, LENETD_LISTEN, LENETD_STATE = 1, 2, 3, 4, 6
 
@@ -248,7 +249,7 @@ class ConnectionsTest(DaemonTest):
 
     def test_more_connections_than_descriptors(self):
         limit = 256
-        self.start_daemon()
+        self.start_daemon("--max-connections-per-client", "0")
         resource.prlimit(self.daemon.process.pid, resource.RLIMIT_NOFILE, (limit, limit))
         job = self.endless_job()
 
@@ -271,44 +272,19 @@ class ConnectionsTest(DaemonTest):
         self.assertTrue(self.checkpoints(job))
 
     def test_calls_of_a_connection_are_limited(self):
-        """HTTP/2 by hand: a client that does not keep to the server's limit."""
-
-        def frame(kind, flags, stream, payload):
-            return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
-
-        def literal(name, value):
-            return b"".join([b"\x00", *(bytes([len(text)]) + text for text in (name, value))])
-
-        def read(connection, count):
-            data = b""
-            while len(data) < count:
-                piece = connection.recv(count - len(data))
-                if not piece:
-                    raise ConnectionResetError
-                data += piece
-            return data
-
-        def read_frame(connection):
-            head = read(connection, 9)
-            return head[3], head[4], read(connection, int.from_bytes(head[:3], "big"))
-
-        settings, headers, ack, end_headers, max_concurrent_streams = 4, 1, 1, 4, 3
-        self.start_daemon()
-        connection = self.connect()
-        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(settings, 0, 0, b""))
-        kind, flags, payload = read_frame(connection)
-        self.assertEqual((kind, flags), (settings, 0))
-        values = dict(struct.unpack(">HI", payload[i:i + 6]) for i in range(0, len(payload), 6))
-        self.assertEqual(values[max_concurrent_streams], 1100)
-        connection.sendall(frame(settings, ack, 0, b""))
-        call = b"\x83\x86" + b"".join([
-            literal(b":path", b"/lenet.v1.TrainingService/GetJob"), literal(b":authority", b"x"),
-            literal(b"content-type", b"application/grpc"), literal(b"te", b"trailers")])
-        with self.assertRaises((ConnectionResetError, BrokenPipeError)):
-            for stream in range(1, 10001, 2):
-                connection.sendall(frame(headers, end_headers, stream, call))
-            while True:
-                read_frame(connection)
+        """A client that does not keep to the limit loses the connection."""
+        self.start_daemon("--max-calls-per-connection", "30")
+        connection = http2.Connection(self.daemon.address)
+        self.addCleanup(connection.close)
+        head = connection.socket.recv(9, socket.MSG_WAITALL)
+        payload = connection.socket.recv(int.from_bytes(head[:3], "big"), socket.MSG_WAITALL)
+        self.assertEqual(head[3:5], bytes([http2.SETTINGS, 0]))
+        self.assertIn((http2.MAX_CONCURRENT_STREAMS, 30), list(struct.iter_unpack(">HI", payload)))
+        connection.send(http2.frame(http2.SETTINGS, http2.ACK))
+        headers = http2.call_headers("/lenet.v1.TrainingService/GetJob")
+        for stream in range(1, 10001, 2):
+            connection.send(http2.frame(http2.HEADERS, http2.END_HEADERS, stream, headers))
+        wait_until(lambda: not connection.drain(0.01), "the connection is closed")
         self.assert_serves()
 
 
