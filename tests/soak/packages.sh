@@ -82,9 +82,8 @@ online lenetd --check-config | grep -q 'its file: /etc/lenet/lenetd.toml$' || fa
 quick_start() {
   offline runuser -u "$1" -- env HOME="/home/$1" sh -ec '
     cd /tmp
-    lenetd --listen 127.0.0.1:50051 --port-file /tmp/port 2>/tmp/log & daemon=$!
+    lenetd --port-file /tmp/port 2>/tmp/log & daemon=$!
     for i in $(seq 600); do [ ! -s /tmp/port ] || break; sleep 0.1; done
-    export LENET_SERVER=127.0.0.1:50051
     lenetctl info >/dev/null; lenetctl datasets | grep fashion-mnist >/dev/null
     lenetctl submit --max-steps 100
     kill -TERM $daemon; wait $daemon; rm -f /tmp/port /tmp/log'
@@ -132,8 +131,8 @@ done
 [ -n "$init" ] || { cat "$root.console" >&2; fail "systemd-nspawn has started nothing"; }
 rm -f "$root.console"
 inside() {
-  nsenter -t "$init" -a env -i DEBIAN_FRONTEND=noninteractive LENET_SERVER=127.0.0.1:50051 \
-    PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root "$@" </dev/null
+  nsenter -t "$init" -a env -i DEBIAN_FRONTEND=noninteractive PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root "$@" \
+    </dev/null
 }
 until inside systemctl is-system-running 2>/dev/null | grep -qE '^(running|degraded)'; do sleep 0.2; done
 property() { inside systemctl show -P "$1" "${2:-lenetd.service}"; }
@@ -161,18 +160,19 @@ begin "a first installation starts the service"
 inside dpkg -i "/debs/lenetd_${version}_amd64.deb" "/debs/lenetctl_${version}_amd64.deb" >/dev/null
 same "$(property ActiveState) $(property UnitFileState)" "active enabled"
 has "$(inside systemctl status --no-pager lenetd)" "serving on"
-has "$(inside journalctl -u lenetd -o cat --no-pager)" "serving on"
+socket=/run/lenet/lenetd.sock
+same "$(inside stat -c '%U:%G %a' $socket)" "lenet:lenet 660"
+has "$(inside journalctl -u lenetd -o cat --no-pager)" "serving on unix:$socket"
 exposure=$(inside systemd-analyze security --no-pager lenetd.service |
   sed -n 's/.*exposure level for lenetd.service: \([0-9.]*\).*/\1/p')
 echo "systemd-analyze security: $exposure"
 awk -v exposure="$exposure" 'BEGIN {exit !(exposure > 0 && exposure <= 3.0)}' || fail "the sandbox is open: $exposure"
 
 begin "a stop saves the job, and a start goes on with the queue"
-drop_in "Environment=LENETD_LISTEN=127.0.0.1:50051"
-inside systemctl restart lenetd
 whole=$(submit)
 await '"state":"SUCCEEDED"' lenetctl show "$whole" --json
 expected=$(weights "$whole")
+has "$(inside journalctl "LENET_JOB=$whole" -p info -o cat --no-pager)" "job $whole: SUCCEEDED"
 running=$(submit)
 queued=$(submit)
 await '"step":' lenetctl show "$running" --json
@@ -203,7 +203,7 @@ done
 same "$(attempts "$running") $(attempts "$queued")" '"attempt":2 "attempt":1'
 
 begin "the watchdog"
-drop_in $'Environment=LENETD_LISTEN=127.0.0.1:50051\nWatchdogSec=4s\nTimeoutAbortSec=2s\nRestartSec=1s'
+drop_in $'WatchdogSec=4s\nTimeoutAbortSec=2s\nRestartSec=1s'
 inside systemctl restart lenetd
 inside kill -STOP "$(property MainPID)"
 await 1 systemctl show -P NRestarts lenetd
@@ -212,20 +212,19 @@ has "$(inside journalctl -u lenetd -o cat --no-pager)" "Watchdog timeout"
 inside lenetctl list >/dev/null
 
 begin "the socket starts the service"
-socket=unix:/run/lenet/lenetd.sock
 inside systemctl disable --now lenetd.service 2>/dev/null
 drop_in ""
 inside systemctl enable --now lenetd.socket 2>/dev/null
 same "$(property ActiveState)" inactive
-has "$(inside lenetctl --server "$socket" list)" "$queued"
+has "$(inside lenetctl list)" "$queued"
 await ActiveState=active systemctl show lenetd
 inside usermod -aG lenet tester
-inside runuser -u tester -- lenetctl --server "$socket" list >/dev/null || fail "the group is kept out"
-! inside runuser -u nobody -- lenetctl --server "$socket" list 2>/dev/null || fail "others get in"
+inside runuser -u tester -- lenetctl list >/dev/null || fail "the group is kept out"
+! inside runuser -u nobody -- lenetctl list 2>/dev/null || fail "others get in"
 inside dpkg -i "/next/lenetd_${next}_amd64.deb" >/dev/null
 same "$(property ActiveState lenetd.socket) $(property UnitFileState lenetd.socket) $(property UnitFileState)" \
   "active enabled disabled" "an upgrade changed what is enabled"
-inside lenetctl --server "$socket" list >/dev/null
+inside lenetctl list >/dev/null
 
 begin "removal, purge and reinstallation"
 inside dpkg -r lenetd >/dev/null 2>&1
@@ -233,7 +232,7 @@ same "$(inside systemctl is-active lenetd.service lenetd.socket || true)" $'inac
 [ -s "$root/var/lib/lenet/lenetd.db" ] && [ ! -e "$root/usr/bin/lenetd" ] || fail "removal"
 # The socket comes back, because it was enabled.
 inside dpkg -i "/debs/lenetd_${version}_amd64.deb" >/dev/null
-has "$(inside lenetctl --server "$socket" list)" "$queued"
+has "$(inside lenetctl list)" "$queued"
 inside dpkg -P lenetd >/dev/null 2>&1
 [ ! -e "$root/var/lib/lenet" ] && [ ! -e "$root/etc/lenet" ] && [ ! -e "$root/run/lenet" ] || fail "purge"
 rm -r "$root/etc/systemd/system/lenetd.service.d"
