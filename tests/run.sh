@@ -60,13 +60,13 @@ count_skipped() {
   grep -cE '\*\*\*Skipped' "$1" || true
 }
 
-# fuzz NAME EXECUTABLE SEEDS: a short run from the seeds; what breaks it is left in build/.
+# fuzz NAME EXECUTABLE SEEDS OPTION...: a short run from the seeds; what breaks it is left in build/.
 fuzz() {
   local corpus log=build/$1.log status=0
   echo "== fuzz: $1"
   corpus=$(mktemp -d)
-  "build/asan/$2" -max_len=4096 -max_total_time="$fuzz_seconds" -artifact_prefix=build/ "$corpus" "$3" >"$log" 2>&1 ||
-    status=$?
+  "build/asan/$2" -max_len=4096 -max_total_time="$fuzz_seconds" -artifact_prefix=build/ "${@:4}" "$corpus" "$3" \
+    >"$log" 2>&1 || status=$?
   rm -rf "$corpus"
   [ "$status" -eq 0 ] || { failed=yes; tail -n 40 "$log"; }
   note "$1" "$(grep -E '^Done [0-9]+ runs' "$log" || echo "failed"), ${SECONDS} s since the start"
@@ -91,12 +91,13 @@ if [ "$fast" = no ]; then
   TSAN_OPTIONS=halt_on_error=1 run_ctest tsan -L threads -E 'GradientTest|SetUps/|ReferenceTest|\.Learns|AccuracyTest'
   if deploy/install-deps.sh --dev; then
     # The client and the tests of the RPCs take long to compile: see tests/soak/sanitizers.sh.
-    build asan core_tests lenetd lenet_cpu idx_fuzz checkpoint_fuzz
+    build asan core_tests lenetd lenet_cpu idx_fuzz checkpoint_fuzz service_fuzz
     # Of the end-to-end tests those that reach the most of the daemon in the least time.
     LENET_KILLS=6 run_ctest asan -L 'core|e2e' \
-      -E '^(AccuracyTest.*|e2e_(completion|daemon|disks|endurance|install|latency|metrics|python|streams|submit|systemd|teaching_run|terminal|units))$'
+      -E '^(AccuracyTest.*|e2e_(completion|contexts|daemon|disks|endurance|hostile|install|latency|metrics|packages|pages|python|streams|submit|systemd|teaching_run|terminal|units))$'
     fuzz idx_fuzz tests/unit/trainer/data/idx_fuzz tests/data/idx
     fuzz checkpoint_fuzz tests/unit/trainer/train/checkpoint_fuzz tests/data/checkpoint
+    fuzz service_fuzz tests/unit/server/rpc/service_fuzz tests/data/service -max_len=128 -entropic=0 -detect_leaks=0
   else
     note asan "left out, and the fuzzing too: clang could not be installed"
   fi
