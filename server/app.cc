@@ -301,8 +301,8 @@ int RunServer(const ServerConfig& config, ShutdownSignals* signals, ConfigReload
   if (const absl::Status recovered = manager.Recover(config.running_jobs_go_on); !recovered.ok()) {
     return ReportState(state_dir, recovered);
   }
-  const bool default_alone = config.listen.empty() && passed->empty();
-  if (const absl::Status made = default_alone ? MakeDefaultSocketFolder() : absl::OkStatus(); !made.ok()) {
+  const bool at_default = std::count(serving->bound.begin(), serving->bound.end(), DefaultListen()) > 0;
+  if (const absl::Status made = at_default ? MakeDefaultSocketFolder() : absl::OkStatus(); !made.ok()) {
     return Report(kExitListen, made);
   }
   const std::vector<std::string> to_serve = serving->all();

@@ -162,8 +162,7 @@ absl::StatusOr<UniqueDescriptor> ConnectToJournal(const std::string& path) {
   }
   path.copy(address.sun_path, path.size());
   UniqueDescriptor socket(Descriptor{::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)});
-  if (!socket ||
-      ::connect(socket.get().number, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
+  if (!socket || ::connect(socket.get().number, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
     return absl::UnavailableError(absl::StrCat("'", path, "': ", std::generic_category().message(errno)));
   }
   return socket;

@@ -62,14 +62,14 @@ Check CheckEcc(const std::string& nvml) {
   std::vector<std::string> parts;
   for (const GpuReading& gpu : readings) {
     if (!gpu.ecc_uncorrected) {
-      parts.push_back(absl::StrCat("GPU ", gpu.index, ": none"));
+      parts.push_back(absl::StrCat("GPU ", gpu.index, ": has no ECC"));
       continue;
     }
     parts.push_back(absl::StrCat("GPU ", gpu.index, ": ", *gpu.ecc_uncorrected, " errors uncorrected, ",
                                  gpu.ecc_corrected.value_or(0), " corrected"));
     if (*gpu.ecc_uncorrected == 0) continue;
     check.result = CheckResult::kFailed;
-    absl::StrAppend(&parts.back(), " (0 may be; reset it: nvidia-smi --gpu-reset -i ", gpu.index, ")");
+    absl::StrAppend(&parts.back(), " (must be 0; reset it: nvidia-smi --gpu-reset -i ", gpu.index, ")");
   }
   check.detail = absl::StrJoin(parts, "; ");
   return check;

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/rpc/listener.h"
 #include "server/rpc/tls.h"
+#include "trainer/base/file.h"
 #include "trainer/base/log.h"
 #include "trainer/base/status.h"
 
@@ -79,8 +80,11 @@ absl::Status MakeDefaultSocketFolder() {
   const std::filesystem::path folder = std::filesystem::path(address.unix_path).parent_path();
   const auto failed = [&folder] {
     return absl::UnavailableError(absl::StrCat("cannot make the folder of the socket, '", folder.string(),
-                                               "': ", std::generic_category().message(errno)));
+                                               "': ", std::generic_category().message(errno),
+                                               "; --listen names another address"));
   };
+  LENET_RETURN_IF_ERROR(
+      Annotate(MakeFolders(folder.parent_path()), "the folder of the socket; --listen names another address"));
   if (::mkdir(folder.c_str(), 0700) != 0) return errno == EEXIST ? absl::OkStatus() : failed();
   if (folder == kSharedRuntimeFolder && ::chmod(folder.c_str(), 0755) != 0) return failed();
   return absl::OkStatus();

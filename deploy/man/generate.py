@@ -40,9 +40,9 @@ class Help:
 
     def __init__(self, programs, words):
         self.words = words
-        # Without variables the defaults are not those of the one who builds.
-        done = subprocess.run([programs[words[0]], *words[1:], "--help"], env={}, capture_output=True, text=True,
-                              check=True)
+        # The defaults are those of the service, not of the one who builds.
+        done = subprocess.run([programs[words[0]], *words[1:], "--help"], env={"RUNTIME_DIRECTORY": "/run/lenet"},
+                              capture_output=True, text=True, check=True)
         self.lines = done.stdout.splitlines()
         self.description = self.lines[0]
         usage = next(line for line in self.lines if line.startswith("Usage: "))

@@ -215,6 +215,18 @@ std::string ToText(const ListenAddress& address, int port) {
   return absl::StrCat(ipv6 ? "[" : "", address.host, ipv6 ? "]" : "", ":", port);
 }
 
+// Lets the group reach the socket at the path. By a descriptor: whoever may write in the folder could put a link to
+// another file in its place.
+int GiveSocketTo(gid_t group, const std::string& path) {
+  const UniqueDescriptor file(Descriptor{::open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC)});
+  struct stat info;
+  if (!file || ::fstat(file.get().number, &info) != 0) return errno;
+  if (!S_ISSOCK(info.st_mode)) return EEXIST;
+  const bool given = ::fchownat(file.get().number, "", static_cast<uid_t>(-1), group, AT_EMPTY_PATH) == 0 &&
+                     ::chmod(absl::StrCat("/proc/self/fd/", file.get().number).c_str(), 0660) == 0;
+  return given ? 0 : errno;
+}
+
 }  // namespace
 
 bool IsLocal(const ListenAddress& address) {
@@ -345,10 +357,11 @@ absl::Status Listener::BindUnix(const std::string& path) {
   unix_path_ = path;
   unix_file_ = {.device = info.st_dev, .inode = info.st_ino};
   sockets_.push_back(std::move(socket));
-  if (options_.unix_group &&
-      (::lchown(path.c_str(), static_cast<uid_t>(-1), *options_.unix_group) != 0 || ::chmod(path.c_str(), 0660) != 0)) {
-    return CannotListen(address_,
-                        absl::StrCat("cannot give it to the group ", *options_.unix_group, ": ", Reason(errno)));
+  if (options_.unix_group) {
+    if (const int error = GiveSocketTo(*options_.unix_group, path); error != 0) {
+      return CannotListen(address_,
+                          absl::StrCat("cannot give it to the group ", *options_.unix_group, ": ", Reason(error)));
+    }
   }
   if (::listen(sockets_.back().get().number, SOMAXCONN) != 0) return CannotListen(address_, Reason(errno));
   return absl::OkStatus();

@@ -23,7 +23,7 @@ SERVICE = "/lenet.v1.TrainingService/"
 SOURCE = "127.0.0.66"
 # Others' calls may take twice the time that they take in quiet, or this: the machine has few cores, and hostile clients
 # take one of them for themselves.
-LATENCY_FLOOR = 0.025
+LATENCY_FLOOR = 0.01
 # What may stay of hostile clients: memory that the allocator has not given back yet, threads of gRPC's pool.
 MAX_GROWTH = 64 << 20
 MAX_THREADS = 40
@@ -142,7 +142,7 @@ class HostileTest(ApiTestCase):
     def test_more_connections_than_are_allowed_are_closed(self):
         def attack():
             opened = [self.hostile() for _ in range(150)]
-            self.assertLessEqual(sum(connection.drain(0.01) for connection in opened), 100)
+            self.assertIn(sum(connection.drain(0.01) for connection in opened), range(50, 101))
             self.connections.close()
 
         self.while_it_goes_on(attack)
@@ -198,9 +198,18 @@ class HostileTest(ApiTestCase):
                 for stream in range(1, 201, 2):
                     self.send_call(connection, stream, "WatchJobs")
                 connection.drain(0.01)
-            time.sleep(0.2)
+            wait_until(self.has_no_stream_left, "others' streams are refused")
 
         self.while_it_goes_on(attack)
+
+    def has_no_stream_left(self):
+        watch = self.stub.WatchJobs(self.calls.WatchJobsRequest(), timeout=30)
+        try:
+            next(watch)
+        except grpc.RpcError as refused:
+            return refused.details() == "1000 streams are open; the limit is 1000 (limits.max_streams)"
+        watch.cancel()
+        return False
 
     def test_messages_that_are_too_large_or_too_deep(self):
         # Groups in groups, of a field that no message has.
@@ -284,7 +293,7 @@ class HostileTest(ApiTestCase):
               f"{times[100] * 1000:.2f} ms, 99 of 100 at most {times[198] * 1000:.2f}")
         self.assertLessEqual(threads, MAX_THREADS)
         self.assertLess(each, 64 << 10)
-        self.assertLess(times[100], 0.01)
+        self.assertLess(times[100], LATENCY_FLOOR)
 
     def test_floods_of_continuations(self):
         first = http2.frame(http2.HEADERS, 0, 1, http2.call_headers(SERVICE + "GetJob"))

@@ -21,9 +21,9 @@ class ListenTest(TestCase):
 
     def test_several_addresses_are_one_server(self):
         socket = f"unix:{self.folder}/socket"
-        self.start_daemon(listen=[socket, "127.0.0.1:0", "[::1]:0"])
+        self.start_daemon(listen=[socket, "127.0.0.1:0", "localhost:0"])
         self.assertRegex(self.daemon.addresses[0], r"\A127\.0\.0\.1:\d+\Z")
-        self.assertRegex(self.daemon.addresses[1], r"\A\[::1\]:\d+\Z")
+        self.assertRegex(self.daemon.addresses[1], r"\Alocalhost:\d+\Z")
         self.assertEqual(self.daemon.addresses[2:], [socket])
         job = self.submit_detached("--max-steps", 3)
         for address in self.daemon.addresses:

@@ -94,9 +94,10 @@ class ContainersTest(unittest.TestCase):
         text = "".join((DOCKER / name).read_text() for name in ("Dockerfile", "compose.yaml", "compose.cuda.yaml"))
         variables = {name: "1" for name in re.findall(r"\bLENETD_\w+", text)}
         self.assertIn("LENETD_STATE_DIR", variables)
+        variables["LENETD_NOSUCH"] = "1"
         done = subprocess.run([program("LENETD"), "--check-config"], env={"LENETD_CONFIG": "/dev/null", **variables},
                               capture_output=True, text=True, check=False, timeout=120)
-        self.assertNotIn("there is no such setting", done.stderr)
+        self.assertEqual(re.findall(r"(LENETD_\w+).*there is no such setting", done.stderr), ["LENETD_NOSUCH"])
 
     def test_the_stop_waits_longer_than_the_drain(self):
         text = subprocess.run([program("LENETD"), "--help"], capture_output=True, text=True, check=True).stdout

@@ -79,6 +79,9 @@ class PagesTest(unittest.TestCase):
         self.assertEqual([page.name for page in pages], ["lenetctl.1", "lenetd.toml.5", "lenetd.8"])
         return pages
 
+    def test_the_default_address_is_that_of_the_service(self):
+        self.assertIn("unix:/run/lenet/lenetd.sock", self.pages()[2].read_text())
+
     def test_troff_finds_no_fault(self):
         if not shutil.which("groff"):
             self.skipTest("groff is not installed")

@@ -78,7 +78,7 @@ TEST_F(SelftestTest, MemoryErrorsThatWereNotCorrectedFail) {
   options_.nvml = LENET_FAKE_NVML;
   const Check check = RunOnCpu().at("ECC");
   EXPECT_EQ(check.result, CheckResult::kFailed);
-  EXPECT_THAT(check.detail, AllOf(HasSubstr("GPU 0: 1 errors uncorrected, 7 corrected (0 may be; reset it"),
+  EXPECT_THAT(check.detail, AllOf(HasSubstr("GPU 0: 1 errors uncorrected, 7 corrected (must be 0; reset it"),
                                   HasSubstr("; GPU 1: 1 errors uncorrected")));
 }
 

@@ -488,7 +488,7 @@ class Server {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+extern "C" int RunServiceScript(const uint8_t* data, size_t size) {
   // It logs every string that is not UTF-8, and the server every call.
   const google::protobuf::LogSilencer silence;
   static Server* const server = [] {
