@@ -46,7 +46,7 @@ LIBRARIES = {
     "CUDA": (r"cuda|cublas|cudnn|nccl|cub/|thrust/|cooperative_groups|driver_types|nvrtc|nvtx",
              ["trainer/backend/cuda/", "trainer/comm/nccl", "trainer/comm/peer"]),
     "zlib": (r"zlib\.h", ["trainer/data/"]),
-    "toml++": (r"toml\+\+/", ["server/toml_file.cc"]),
+    "toml++": (r"toml\+\+/", ["server/toml_file.cc", "client/ctl/context_file.cc"]),
     "CLI11": (r"CLI/", ["server/", "client/"]),
     "a lock without annotations": (r"(mutex|shared_mutex|condition_variable|absl/synchronization/mutex\.h)$",
                                    ["trainer/base/mutex.h"]),

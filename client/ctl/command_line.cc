@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "client/ctl/completion.h"
+#include "client/ctl/context_commands.h"
 #include "client/ctl/exit_code.h"
 #include "client/ctl/server_flags.h"
 #include "client/ctl/start_flags.h"
@@ -82,6 +83,7 @@ struct Bindings {
   std::vector<v1::RecordKind> kinds;
   std::optional<int64_t> limit;
   std::string shell;
+  ContextCommand context;
 };
 
 void AddJobId(CLI::App* command, CommandLine* result) {
@@ -167,6 +169,13 @@ void AddCompletion(CLI::App* app, Bindings* bindings) {
   AddText(command, "SHELL", "", "bash, zsh or fish", &bindings->shell)->required();
 }
 
+void AddFooter(CLI::App* app) {
+  for (CLI::App* command : app->get_subcommands([](CLI::App*) { return true; })) {
+    command->footer(absl::StrCat("Also: the options of lenetctl --help.\n", kFooter));
+    AddFooter(command);
+  }
+}
+
 // What the bound values mean for the result.
 void Finish(const Bindings& bindings, CommandLine* result) {
   result->start.set_name(bindings.name);
@@ -179,29 +188,45 @@ void Finish(const Bindings& bindings, CommandLine* result) {
   result->limit = limit > 0 ? limit : std::numeric_limits<int64_t>::max();
 }
 
-// The command that stands among the arguments; empty if none does.
+std::vector<const CLI::App*> CommandsOf(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
+// The command that stands among the arguments, "context use" for one; empty if none does.
 std::string CommandOf(const CLI::App& app, const std::vector<std::string>& arguments) {
-  const std::vector<const CLI::App*> commands = app.get_subcommands([](const CLI::App*) { return true; });
+  std::vector<std::string> words;
+  const CLI::App* innermost = &app;
   for (const std::string& argument : arguments) {
-    for (const CLI::App* command : commands) {
-      if (command->get_name() == argument) return argument;
+    for (const CLI::App* command : CommandsOf(*innermost)) {
+      if (command->get_name() != argument) continue;
+      words.push_back(argument);
+      innermost = command;
+      break;
     }
   }
-  return "";
+  return absl::StrJoin(words, " ");
+}
+
+// What the arguments name, down to what has no commands of its own or where none of them is named.
+const CLI::App& Innermost(const CLI::App& app) {
+  const std::vector<CLI::App*> named = app.get_subcommands();
+  return named.empty() ? app : Innermost(*named.front());
+}
+
+std::string CommandNames(const CLI::App& app) {
+  return absl::StrJoin(CommandsOf(app), ", ",
+                       [](std::string* out, const CLI::App* command) { out->append(command->get_name()); });
 }
 
 // What to say of the arguments that CLI11 has found no use for.
 std::string Unexpected(const CLI::App& app) {
   const std::vector<std::string> rest = app.remaining(/*recurse=*/true);
-  const bool needs_command = app.get_subcommands().empty();
-  if (!needs_command || rest.empty() || absl::StartsWith(rest.front(), "-")) {
+  const CLI::App& innermost = Innermost(app);
+  if (CommandsOf(innermost).empty() || rest.empty() || absl::StartsWith(rest.front(), "-")) {
     return absl::StrCat("unexpected: ", absl::StrJoin(rest, " "));
   }
-  const std::vector<const CLI::App*> commands = app.get_subcommands([](const CLI::App*) { return true; });
-  return absl::StrCat("there is no command \"", rest.front(), "\"; there are ",
-                      absl::StrJoin(commands, ", ", [](std::string* out, const CLI::App* command) {
-                        out->append(command->get_name());
-                      }));
+  const std::string group = &innermost == &app ? "" : absl::StrCat(innermost.get_name(), " ");
+  return absl::StrCat("there is no command \"", group, rest.front(), "\"; there are ", CommandNames(innermost));
 }
 
 }  // namespace
@@ -217,7 +242,7 @@ std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, c
   // Options of all commands may stand behind the command too.
   app.fallthrough();
   app.set_version_flag("--version", std::string("lenetctl " LENET_VERSION));
-  bindings.server.AddTo(&app, server.empty() ? result.client.address : server);
+  bindings.server.AddTo(&app, server);
   CLI::Option* timeout_option =
       AddSeconds(&app, "--timeout", &result.client.timeout, "Longest time for one call; default 10", 0.001);
   app.add_flag("--json", result.json, "One JSON object a line on standard output, and nothing else");
@@ -225,10 +250,9 @@ std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, c
   AddWatch(&app, &bindings, &result);
   AddControls(&app, &result);
   AddQueries(&app, &bindings, &result);
+  AddContextCommands(&app, &bindings.context);
   AddCompletion(&app, &bindings);
-  for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-    command->footer(absl::StrCat("Also: the options of lenetctl --help.\n", kFooter));
-  }
+  AddFooter(&app);
 
   const auto usage_error = [&](absl::string_view message) {
     const std::string name = CommandOf(app, arguments);
@@ -244,17 +268,29 @@ std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, c
   try {
     // CLI11 takes its arguments last first.
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
-    if (app.get_subcommands().empty()) return usage_error("a command is needed");
+    if (const CLI::App& innermost = Innermost(app); &innermost == &app) {
+      return usage_error("a command is needed");
+    } else if (!CommandsOf(innermost).empty()) {
+      return usage_error(absl::StrCat(innermost.get_name(), " needs one of ", CommandNames(innermost)));
+    }
     if (!bindings.shell.empty()) {
       const std::optional<std::string> script = CompletionScript(app, bindings.shell);
       if (!script) return usage_error(absl::StrCat("shell \"", bindings.shell, "\" is none of bash, zsh, fish"));
       output->Write(*script);
       return kSuccess;
     }
+    if (bindings.context.action != ContextCommand::Action::kNone) {
+      const absl::Status status = RunContextCommand(bindings.context, bindings.server, result.json, output);
+      if (status.ok()) return kSuccess;
+      if (absl::IsInvalidArgument(status) || absl::IsNotFound(status)) return usage_error(status.message());
+      output->WriteError(absl::StrCat("lenetctl: ", Printable(status.message()), "\n"));
+      return kError;
+    }
     const std::string error = bindings.server.Apply(&result.client);
     if (!error.empty()) return usage_error(error);
   } catch (const CLI::Success& success) {
     std::ostringstream text;
+    bindings.server.ShowVariables();
     app.exit(success, text, text);
     output->Write(text.str());
     return kSuccess;

@@ -39,9 +39,9 @@ struct CommandLine {
   bool wait = false;
 };
 
-// `command_line` is a new one. `server` is the address if the arguments name none; empty: that of
-// ClientOptions. Gives an exit code if there is nothing
-// to run: help and version were written, or what is wrong with the arguments.
+// `command_line` is a new one. `server` is the value of LENET_SERVER, or empty. Gives an exit code if there is nothing
+// left to run: what needs no server was done, help and contexts for two, or it was said what is wrong with the
+// arguments.
 std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, const std::string& server,
                                     Output* output, CommandLine* command_line);
 

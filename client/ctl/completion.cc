@@ -15,6 +15,8 @@ namespace {
 constexpr char kJobIds[] =
     R"sh(lenetctl --timeout 1 list --json --limit 50 2>/dev/null | sed -n 's/^{"id":"\([^"]*\)".*/\1/p')sh";
 
+constexpr char kContexts[] = R"sh(lenetctl context list --json 2>/dev/null | sed -n 's/.*"name":"\([^"]*\)".*/\1/p')sh";
+
 std::vector<const CLI::App*> Commands(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
 }
@@ -44,11 +46,41 @@ bool TakesFile(const CLI::Option& flag) { return flag.get_type_name() == "FILE";
 
 constexpr char kShells[] = "bash zsh fish";
 
-bool TakesJobs(const CLI::App& command) {
-  const std::vector<const CLI::Option*> options = command.get_options();
-  return std::any_of(options.begin(), options.end(), [](const CLI::Option* option) {
-    return option->get_positional() && option->get_name(/*positional=*/true) == "ID";
-  });
+bool TakesContext(const CLI::Option& flag) { return flag.check_name("--context"); }
+
+// What prints the words that may stand as the command's argument; empty where nothing does.
+std::string ArgumentsOf(const CLI::App& command) {
+  for (const CLI::Option* option : command.get_options()) {
+    if (!option->get_positional()) continue;
+    const std::string name = option->get_name(/*positional=*/true);
+    if (name == "ID") return kJobIds;
+    // A new context has a name of its own, but one may be set again.
+    if (name == "NAME") return kContexts;
+  }
+  return "";
+}
+
+// A command, or one of a command's own: "watch", "context list".
+struct Path {
+  std::vector<std::string> words;
+  const CLI::App* command;
+};
+
+std::vector<Path> Paths(const CLI::App& app, const std::vector<std::string>& before = {}) {
+  std::vector<Path> paths;
+  for (const CLI::App* command : Commands(app)) {
+    std::vector<std::string> words = before;
+    words.push_back(command->get_name());
+    paths.push_back({words, command});
+    const std::vector<Path> inner = Paths(*command, words);
+    paths.insert(paths.end(), inner.begin(), inner.end());
+  }
+  return paths;
+}
+
+std::string CommandNames(const CLI::App& app) {
+  return absl::StrJoin(Commands(app), " ",
+                       [](std::string* out, const CLI::App* command) { out->append(command->get_name()); });
 }
 
 // "--ca|--cert", of the flags that `wanted` picks.
@@ -66,33 +98,40 @@ std::string Pattern(const CLI::App& app, const Wanted& wanted) {
   return absl::StrJoin(names, "|");
 }
 
+// ":context:list", as the script writes the words before the cursor that are commands.
+std::string Label(const Path& path) { return absl::StrCat(":", absl::StrJoin(path.words, ":")); }
+
 std::string Bash(const CLI::App& app) {
-  const std::string names = absl::StrJoin(
-      Commands(app), "|", [](std::string* out, const CLI::App* command) { out->append(command->get_name()); });
+  const std::vector<Path> paths = Paths(app);
   std::string script = absl::StrCat(
       "_lenetctl() {\n"
       "  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} command= words= i\n"
       "  for ((i = 1; i < COMP_CWORD; i++)); do\n"
-      "    case ${COMP_WORDS[i]} in ",
-      names,
-      ") command=${COMP_WORDS[i]}; break;; esac\n"
+      "    case $command:${COMP_WORDS[i]} in ",
+      absl::StrJoin(paths, "|", [](std::string* out, const Path& path) { out->append(Label(path)); }),
+      ") command=$command:${COMP_WORDS[i]};; esac\n"
       "  done\n"
       "  case $prev in\n"
       "    ",
       Pattern(app, TakesFile),
       ") COMPREPLY=($(compgen -f -- \"$cur\")); return;;\n"
       "    ",
-      Pattern(app, [](const CLI::Option& flag) { return TakesValue(flag) && !TakesFile(flag); }),
+      Pattern(app, TakesContext), ") COMPREPLY=($(compgen -W \"$(", kContexts,
+      ")\" -- \"$cur\")); return;;\n"
+      "    ",
+      Pattern(app, [](const CLI::Option& flag) { return TakesValue(flag) && !TakesFile(flag) && !TakesContext(flag); }),
       ") COMPREPLY=(); return;;\n"
       "  esac\n"
       "  case $command in\n"
       "    '') words='",
-      absl::StrReplaceAll(names, {{"|", " "}}), " ", Words(Flags(app)), "';;\n");
-  for (const CLI::App* command : Commands(app)) {
-    std::string flags = Words(FlagsOf(app, *command));
-    if (command->get_name() == "completion") absl::StrAppend(&flags, " ", kShells);
-    absl::StrAppend(&script, "    ", command->get_name(), ") words='", flags, "'");
-    if (TakesJobs(*command)) absl::StrAppend(&script, "; [[ $cur == -* ]] || words=$(", kJobIds, ")");
+      CommandNames(app), " ", Words(Flags(app)), "';;\n");
+  for (const Path& path : paths) {
+    std::string words = Words(FlagsOf(app, *path.command));
+    if (path.command->get_name() == "completion") absl::StrAppend(&words, " ", kShells);
+    const std::string inner = CommandNames(*path.command);
+    absl::StrAppend(&script, "    ", Label(path), ") words='", inner, inner.empty() ? "" : " ", words, "'");
+    const std::string arguments = ArgumentsOf(*path.command);
+    if (!arguments.empty()) absl::StrAppend(&script, "; [[ $cur == -* ]] || words=$(", arguments, ")");
     absl::StrAppend(&script, ";;\n");
   }
   absl::StrAppend(&script,
@@ -108,28 +147,53 @@ std::string FishQuoted(const std::string& text) {
   return absl::StrCat("'", absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"'", "\\'"}}), "'");
 }
 
+// Whether the words before the cursor are a command, where "list" may be a command of a command, too.
+std::string FishCondition(const Path& path, const std::vector<Path>& paths) {
+  std::string condition;
+  for (const std::string& word : path.words) {
+    absl::StrAppend(&condition, condition.empty() ? "" : "; and ", "__fish_seen_subcommand_from ", word);
+  }
+  for (const Path& other : paths) {
+    if (path.words.size() == 1 && other.words.size() == 2 && other.words.back() == path.words.back()) {
+      absl::StrAppend(&condition, "; and not __fish_seen_subcommand_from ", other.words.front());
+    }
+  }
+  return condition;
+}
+
 std::string Fish(const CLI::App& app) {
   std::string script = "complete -c lenetctl -f\n";
-  const auto add_flag = [&script](const std::string& condition, const CLI::Option& flag) {
+  const auto add_words = [&script](const std::string& condition, const std::string& words) {
+    absl::StrAppend(&script, "complete -c lenetctl ", condition, "-a ", FishQuoted(words), "\n");
+  };
+  const auto add_flag = [&](const std::string& condition, const CLI::Option& flag) {
     absl::StrAppend(&script, "complete -c lenetctl ", condition, "-l ", flag.get_lnames().front(),
                     TakesFile(flag)    ? " -r -F"
                     : TakesValue(flag) ? " -x"
                                        : "",
+                    TakesContext(flag) ? absl::StrCat(" -a ", FishQuoted(absl::StrCat("(", kContexts, ")"))) : "",
                     " -d ", FishQuoted(flag.get_description()), "\n");
   };
+  const auto add_commands = [&](const std::string& condition, const CLI::App& of) {
+    for (const CLI::App* command : Commands(of)) {
+      absl::StrAppend(&script, "complete -c lenetctl -n ", condition, " -a ", command->get_name(), " -d ",
+                      FishQuoted(command->get_description()), "\n");
+    }
+  };
   for (const CLI::Option* flag : Flags(app)) add_flag("", *flag);
-  for (const CLI::App* command : Commands(app)) {
-    absl::StrAppend(&script, "complete -c lenetctl -n __fish_use_subcommand -a ", command->get_name(), " -d ",
-                    FishQuoted(command->get_description()), "\n");
-    const std::string condition = absl::StrCat("-n '__fish_seen_subcommand_from ", command->get_name(), "' ");
-    for (const CLI::Option* flag : Flags(*command)) add_flag(condition, *flag);
-    if (command->get_name() == "completion") {
-      absl::StrAppend(&script, "complete -c lenetctl ", condition, "-a ", FishQuoted(kShells), "\n");
+  add_commands("__fish_use_subcommand", app);
+  const std::vector<Path> paths = Paths(app);
+  for (const Path& path : paths) {
+    const std::string seen = FishCondition(path, paths);
+    const std::string condition = absl::StrCat("-n ", FishQuoted(seen), " ");
+    for (const CLI::Option* flag : Flags(*path.command)) add_flag(condition, *flag);
+    if (path.command->get_name() == "completion") add_words(condition, kShells);
+    const std::string inner = CommandNames(*path.command);
+    if (!inner.empty()) {
+      add_commands(FishQuoted(absl::StrCat(seen, "; and not __fish_seen_subcommand_from ", inner)), *path.command);
     }
-    if (TakesJobs(*command)) {
-      absl::StrAppend(&script, "complete -c lenetctl ", condition, "-a ", FishQuoted(absl::StrCat("(", kJobIds, ")")),
-                      "\n");
-    }
+    const std::string arguments = ArgumentsOf(*path.command);
+    if (!arguments.empty()) add_words(condition, absl::StrCat("(", arguments, ")"));
   }
   return script;
 }

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "client/ctl/app.h"
-#include "client/ctl/default_server.h"
 #include "client/ctl/exit_code.h"
 #include "client/ctl/output.h"
 #include "grpc/support/log.h"
@@ -57,9 +56,8 @@ int main(int argc, char** argv) {
   if (verbosity == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
   lenet::ctl::StandardOutput output;
   try {
-    return lenet::ctl::RunApp(std::vector<std::string>(argv + 1, argv + argc),
-                              server != nullptr && *server != '\0' ? server : lenet::ctl::DefaultServer(), &interrupted,
-                              &output);
+    return lenet::ctl::RunApp(std::vector<std::string>(argv + 1, argv + argc), server != nullptr ? server : "",
+                              &interrupted, &output);
   } catch (const std::exception& error) {
     output.WriteError(std::string("lenetctl: ") + error.what() + "\n");
     return lenet::ctl::kError;

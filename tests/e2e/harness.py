@@ -1,8 +1,8 @@
 """What the end-to-end tests share: a daemon of their own, lenetctl, and small data sets.
 
 The programs come from the variables LENETD, LENETCTL and LENET_PLUGINS, which ctest sets; without the last one, lenetd
-looks for its plug-ins by itself. LENET_BACKEND is what it trains on; without: the CPU. A configuration file of this
-machine is not read. Nothing waits a fixed time: every wait ends with what it waits for, and fails after PATIENCE
+looks for its plug-ins by itself. LENET_BACKEND is what it trains on; without: the CPU. Configuration files of this
+machine are not read. Nothing waits a fixed time: every wait ends with what it waits for, and fails after PATIENCE
 seconds.
 """
 import collections
@@ -19,7 +19,7 @@ import time
 import unittest
 
 PATIENCE = 120.0
-os.environ["LENETD_CONFIG"] = os.devnull
+os.environ["LENETD_CONFIG"] = os.environ["LENETCTL_CONFIG"] = os.devnull
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PYTHON = "/usr/bin/python3"  # the distribution's, which has its python3-grpcio
 

@@ -43,8 +43,21 @@ class CompletionTest(TestCase):
             self.assertEqual(set(self.bash(command, "")), jobs)
         self.assertEqual(self.bash("--json", "stop", "--wa"), ["--wait"])
         self.assertEqual(self.bash("completion", "z"), ["zsh"])
+        self.make_contexts()
+        self.assertEqual(self.bash("cont"), ["context"])
+        self.assertEqual(self.bash("context", "u"), ["use"])
+        for words in (("context", "use"), ("context", "show"), ("--context",), ("list", "--context")):
+            self.assertEqual(self.bash(*words, ""), ["a.1", "b"])
+        self.assertEqual(self.bash("context", "set", "b", "--serv"), ["--server"])
+        self.assertEqual(set(self.bash("show", "")), jobs)
         self.daemon.kill()
         self.assertEqual(self.bash("stop", ""), [])
+
+    def make_contexts(self):
+        self.environment["LENETCTL_CONFIG"] = str(self.folder / "contexts")
+        for name in ("b", "a.1"):
+            subprocess.run([program("LENETCTL"), "context", "set", name, "--server", "host:1"], env=self.environment,
+                           stdout=subprocess.DEVNULL, check=True, timeout=PATIENCE)
 
     @unittest.skipUnless(shutil.which("fish"), "needs fish")
     def test_fish_completes_the_same(self):
@@ -57,6 +70,12 @@ class CompletionTest(TestCase):
         self.assertEqual(complete("lenetctl sto"), ["stop"])
         self.assertEqual(complete("lenetctl submit --epo"), ["--epochs"])
         self.assertIn(job, complete("lenetctl stop "))
+        self.make_contexts()
+        self.assertEqual(complete("lenetctl context u"), ["use"])
+        self.assertEqual(set(complete("lenetctl context ")), {"list", "show", "use", "set", "remove"})
+        for line in ("context use ", "context show ", "list --context "):
+            self.assertEqual(set(complete("lenetctl " + line)), {"a.1", "b"}, line)
+        self.assertIn(job, complete("lenetctl show "))
 
     @unittest.skipUnless(shutil.which("zsh"), "needs zsh")
     def test_zsh_takes_the_script(self):

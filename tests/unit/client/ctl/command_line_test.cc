@@ -14,6 +14,7 @@
 #include "client/ctl/exit_code.h"
 #include "client/ctl/value_flags.h"
 #include "google/protobuf/text_format.h"
+#include "tests/unit/client/ctl/environment.h"
 #include "tests/unit/client/ctl/fake_terminal.h"
 
 namespace lenet::ctl {
@@ -30,6 +31,7 @@ struct Parsed {
 };
 
 Parsed Parse(const std::string& text, const std::string& server = "") {
+  ClearEnvironment();
   Parsed parsed;
   std::vector<std::string> arguments = absl::StrSplit(text, ' ', absl::SkipEmpty());
   parsed.code = ParseCommandLine(arguments, server, &parsed.output, &parsed.line);
@@ -295,6 +297,7 @@ TEST(CommandLineTest, AnEmptyValueIsAUsageErrorThatNamesItsFlag) {
         "--weights",
         "--reconnect",
         "--server",
+        "--context",
         "--timeout"}},
       {"watch", {"ID", "--from", "--ranks", "--kinds"}},
       {"list", {"--state", "--limit"}},
@@ -337,9 +340,9 @@ TEST(CommandLineTest, HelpPutsFlagsIntoTheGroupsWhoseDefaultsTheyChange) {
 }
 
 TEST(CommandLineTest, HelpAndVersionSucceed) {
-  for (const char* text :
-       {"--help", "submit --help", "watch -h", "list --help", "show --help", "stop --help", "pause --help",
-        "resume --help", "rm --help", "checkpoints --help", "info --help", "datasets --help"}) {
+  for (const char* text : {"--help", "submit --help", "watch -h", "list --help", "show --help", "stop --help",
+                           "pause --help", "resume --help", "rm --help", "checkpoints --help", "info --help",
+                           "datasets --help", "context --help", "context set --help"}) {
     const Parsed parsed = Parse(text);
     EXPECT_EQ(parsed.code, std::optional<int>(kSuccess)) << text;
     EXPECT_THAT(parsed.output.out, HasSubstr("Exit codes: 0 success")) << text;
