@@ -355,6 +355,7 @@ int RunServer(const ServerConfig& config, ShutdownSignals* signals, ConfigReload
     manager.SetLimits(LimitsOf(changed));
     (*server)->SetLimits(changed.rpc);
     (*store)->SetMaxAge(changed.max_job_age());
+    (*server)->RefreshUsers();
     if (!config.access_file.empty()) ReloadAccess(config.access_file, &access);
     if (changed.data_dirs == data_dirs) return;
     data_dirs = changed.data_dirs;

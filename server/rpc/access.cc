@@ -9,6 +9,8 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -23,6 +25,7 @@ constexpr size_t kMaxName = 64;
 constexpr size_t kTokenBytes = 32;
 constexpr char kTokenPrefix[] = "lenet_";  // by which scanners for secrets know it
 constexpr char kHashPrefix[] = "sha256:";
+constexpr uint32_t kMaxId = 0xfffffffe;  // of a user or group; the next one is none
 
 std::string Hash(absl::string_view token) {
   std::array<unsigned char, SHA256_DIGEST_LENGTH> digest = {};
@@ -40,10 +43,29 @@ absl::StatusOr<std::string> ParseHash(absl::string_view word) {
   return absl::AsciiStrToLower(word);
 }
 
-// Adds a caller under a key that none has yet.
-absl::Status Add(std::map<std::string, Caller>* callers, const std::string& key, Caller caller) {
-  if (callers->emplace(key, std::move(caller)).second) return absl::OkStatus();
+// Adds a rule under a key that none has yet.
+template <typename Value>
+absl::Status Add(std::map<std::string, Value>* rules, const std::string& key, Value value) {
+  if (rules->emplace(key, std::move(value)).second) return absl::OkStatus();
   return absl::InvalidArgumentError("an earlier line has a rule for the same");
+}
+
+// Of a user or a group: a name, or an id without leading zeros.
+absl::StatusOr<std::string> ParseAccount(const std::string& word) {
+  if (std::all_of(word.begin(), word.end(), absl::ascii_isdigit)) {
+    uint32_t id = 0;
+    if (absl::SimpleAtoi(word, &id) && id <= kMaxId) return absl::StrCat(id);
+    return absl::InvalidArgumentError(absl::StrCat("id ", word, ": must be at most ", kMaxId));
+  }
+  if (!absl::StrContains(word, ':')) return word;
+  return absl::InvalidArgumentError(absl::StrCat("\"", word, "\": the name of a user or group has no ':'"));
+}
+
+// The rule's role; nullptr: there is none.
+const Role* FindRole(const std::map<std::string, Role>& rules, uint32_t id, const std::string& name) {
+  auto found = rules.find(absl::StrCat(id));
+  if (found == rules.end()) found = rules.find(name);
+  return found == rules.end() ? nullptr : &found->second;
 }
 
 }  // namespace
@@ -78,10 +100,13 @@ absl::StatusOr<AccessRules> AccessRules::Parse(absl::string_view text, const std
   AccessRules rules;
   const auto parse = [&rules](const std::vector<std::string>& words) -> absl::Status {
     const std::string& kind = words.front();
-    const size_t count = kind == "token" ? 4 : kind == "certificate" ? 3 : kind == "unix" || kind == "anyone" ? 2 : 0;
+    const size_t count = kind == "token"                                              ? 4
+                         : kind == "certificate" || kind == "user" || kind == "group" ? 3
+                         : kind == "unix" || kind == "anyone"                         ? 2
+                                                                                      : 0;
     if (count == 0) {
       return absl::InvalidArgumentError(
-          absl::StrCat("\"", kind, "\" begins no rule; token, certificate, unix and anyone do"));
+          absl::StrCat("\"", kind, "\" begins no rule; token, certificate, user, group, unix and anyone do"));
     }
     if (words.size() != count) {
       return absl::InvalidArgumentError(
@@ -92,8 +117,16 @@ absl::StatusOr<AccessRules> AccessRules::Parse(absl::string_view text, const std
       rules.unix_ = role;
     } else if (kind == "anyone") {
       rules.anyone_ = role;
+    } else if (kind == "user" || kind == "group") {
+      LENET_ASSIGN_OR_RETURN(const std::string account, ParseAccount(words[1]));
+      return Add(kind == "user" ? &rules.users_ : &rules.groups_, account, role);
     } else if (kind == "certificate") {
-      return Add(&rules.certificates_, words[1], {.name = words[1], .role = role});
+      // A job's owner of that form is a user.
+      if (words[1] == "unix" || absl::StartsWith(words[1], "unix:")) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("\"", words[1], "\": the names of users on unix sockets look so, a certificate's must not"));
+      }
+      return Add(&rules.certificates_, words[1], Caller{.name = words[1], .role = role});
     } else {
       if (!NameOk(words[1])) {
         return absl::InvalidArgumentError(
@@ -101,7 +134,7 @@ absl::StatusOr<AccessRules> AccessRules::Parse(absl::string_view text, const std
                          " letters, digits, '-' and '_', begin with a letter, and not be \"unix\""));
       }
       LENET_ASSIGN_OR_RETURN(const std::string hash, ParseHash(words[3]));
-      return Add(&rules.tokens_, hash, {.name = words[1], .role = role});
+      return Add(&rules.tokens_, hash, Caller{.name = words[1], .role = role});
     }
     return absl::OkStatus();
   };
@@ -126,13 +159,24 @@ absl::StatusOr<Caller> AccessRules::Identify(const Credentials& credentials) con
   for (const std::string& name : credentials.certificate_names) {
     if (const auto found = certificates_.find(name); found != certificates_.end()) return found->second;
   }
-  if (credentials.client == "unix") return Caller{.name = credentials.client, .role = unix_};
+  if (credentials.user != nullptr) return Caller{.name = credentials.client, .role = RoleOf(*credentials.user)};
   if (anyone_ == Role::kNone) {
     return absl::UnauthenticatedError(credentials.certificate_names.empty()
                                           ? "this server asks for a token"
                                           : "this server has no rule for the certificate, and there is no token");
   }
   return Caller{.name = credentials.client, .role = anyone_};
+}
+
+Role AccessRules::RoleOf(const User& user) const {
+  if (const Role* const role = FindRole(users_, user.id, user.name); role != nullptr) return *role;
+  Role highest = Role::kNone;
+  for (const User::Group& group : user.groups) {
+    if (const Role* const role = FindRole(groups_, group.id, group.name); role != nullptr) {
+      highest = std::max(highest, *role);
+    }
+  }
+  return highest == Role::kNone ? unix_ : highest;
 }
 
 absl::Status Access::Load(const std::filesystem::path& file) {

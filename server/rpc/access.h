@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "server/rpc/users.h"
 #include "trainer/base/mutex.h"
 
 namespace lenet {
@@ -28,7 +29,8 @@ absl::string_view RoleName(Role role);
 
 // What a connection and a call tell of who makes it.
 struct Credentials {
-  std::string client;                          // as Job.client without rules: "127.0.0.1", "unix"
+  std::string client;                          // as Job.client without rules: "127.0.0.1", "unix:alice"
+  std::shared_ptr<const User> user;            // at the other end of a unix socket; null elsewhere
   std::optional<std::string> token;            // from "authorization: Bearer TOKEN"
   std::vector<std::string> certificate_names;  // common name and alternative names of a certificate that was verified
 };
@@ -41,9 +43,13 @@ struct Caller {
 // A file with a rule a line; empty lines, and those that begin with #, are none:
 //   token NAME ROLE sha256:HEX    whoever brings a token with this hash
 //   certificate NAME ROLE         whose certificate has NAME as its common name or an alternative one
-//   unix ROLE                     on the unix socket, without a token; without this rule: admin
-//   anyone ROLE                   all others; without this rule they are turned away
-// ROLE is viewer, submitter or admin. Names of tokens are NameOk.
+//   user NAME ROLE                this user of the machine on a unix socket
+//   group NAME ROLE               the members of this group there; of several rules, the one with the highest role
+//   unix ROLE                     all others there; without this rule: admin
+//   anyone ROLE                   everyone else; without this rule they are turned away
+// An earlier one of these goes before a later one. ROLE is viewer, submitter or admin. Names of tokens are NameOk,
+// those of certificates are not "unix" and do not begin with "unix:". Users and groups may be told by their ids, which
+// go before names.
 class AccessRules {
  public:
   // INVALID_ARGUMENT with file, line and reason.
@@ -53,8 +59,12 @@ class AccessRules {
   absl::StatusOr<Caller> Identify(const Credentials& credentials) const;
 
  private:
+  Role RoleOf(const User& user) const;
+
   std::map<std::string, Caller> tokens_;  // by their hash in hexadecimal digits
   std::map<std::string, Caller> certificates_;
+  std::map<std::string, Role> users_;  // by names and ids
+  std::map<std::string, Role> groups_;
   Role unix_ = Role::kAdmin;
   Role anyone_ = Role::kNone;
 };

@@ -9,7 +9,7 @@
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/status.h"
 #include "lenet/v1/training_service.pb.h"
-#include "server/rpc/requests.h"
+#include "server/rpc/unix_peers.h"
 
 namespace lenet {
 namespace {
@@ -63,7 +63,7 @@ class CallMeterFactory : public grpc::experimental::ServerInterceptorFactoryInte
  public:
   CallMeterFactory(RpcCounters* counters, CallCounts* calls) : counters_(counters), calls_(calls) {}
   grpc::experimental::Interceptor* CreateServerInterceptor(grpc::experimental::ServerRpcInfo* info) override {
-    return new CallMeter(counters_->Find(info->method()), calls_, ClientOf(info->server_context()->peer()));
+    return new CallMeter(counters_->Find(info->method()), calls_, AddressOf(*info->server_context()));
   }
 
  private:

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/rpc/users.h"
 
 namespace lenet {
 namespace {
@@ -18,12 +19,12 @@ namespace {
 constexpr size_t kNetworkBytes = 8;
 
 std::string ClientOf(Descriptor connection) {
+  if (const std::optional<uid_t> user = PeerOf(connection)) return absl::StrCat("unix:", *user);
   sockaddr_storage address = {};
   socklen_t size = sizeof(address);
   // Of a client that is gone already nothing is known.
   if (::getpeername(connection.number, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "";
   char text[INET6_ADDRSTRLEN] = "";
-  if (address.ss_family == AF_UNIX) return "unix";
   if (address.ss_family == AF_INET) {
     ::inet_ntop(AF_INET, &reinterpret_cast<sockaddr_in*>(&address)->sin_addr, text, sizeof(text));
     return text;

@@ -28,8 +28,8 @@ class ConnectionTable {
   void SetLimits(const RpcLimits& limits) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Counts a connection, which is open, until its descriptor is closed or has become another file's. A client is an
-  // IPv4 address, the first 64 bits of an IPv6 one, or all on unix sockets. RESOURCE_EXHAUSTED, and it is not counted,
-  // if there are too many.
+  // IPv4 address, the first 64 bits of an IPv6 one, or a user on unix sockets. RESOURCE_EXHAUSTED, and it is not
+  // counted, if there are too many.
   absl::Status Add(Descriptor connection) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

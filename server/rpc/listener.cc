@@ -457,7 +457,9 @@ bool Listener::Accept(int listener, const Handler& handler) {
         continue;
       }
     }
-    handler(listener, connection.release().number);
+    if (const absl::Status taken = handler(listener, std::move(connection)); !taken.ok()) {
+      WarnOfRefusal(absl::StrCat("refusing connections: ", taken.message()));
+    }
   }
   return true;
 }

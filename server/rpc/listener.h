@@ -56,8 +56,9 @@ struct ListenerOptions {
 
 class Listener {
  public:
-  // Gets a connection, which it owns from then on, and the socket that it came from. Called on the accept thread.
-  using Handler = std::function<void(int listener, int connection)>;
+  // Gets a connection and the socket that it came from. Called on the accept thread; an error, which refuses the
+  // connection, goes to the log.
+  using Handler = std::function<absl::Status(int listener, UniqueDescriptor connection)>;
 
   // Listens on all addresses of the host, on one port; clients wait until Start. Of a host with several addresses those
   // that this machine does not have are left out. A unix socket is never open to more than its owner and group; one

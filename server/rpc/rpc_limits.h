@@ -8,7 +8,8 @@
 namespace lenet {
 
 // Each is limits.NAME in the configuration, and an error that comes of one has that name, the value and the bound. A
-// client is the caller by its name for streams, the address of the other side for calls and connections.
+// client is the caller by its name for streams, for calls and connections the other side: an address, or a user on unix
+// sockets.
 struct RpcLimits {
   // These can change while the server runs; what is over a smaller one stays.
   size_t max_calls = 250;                   // being answered, streams aside

@@ -48,10 +48,10 @@ void LogGrpc(gpr_log_func_args* args) {
 }
 
 // Gives the connection to gRPC, which owns it from then on.
-void HandOver(grpc::experimental::ExternalConnectionAcceptor* acceptor, int listener, int connection) {
+void HandOver(grpc::experimental::ExternalConnectionAcceptor* acceptor, int listener, UniqueDescriptor connection) {
   grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
   parameters.listener_fd = listener;
-  parameters.fd = connection;
+  parameters.fd = connection.release().number;
   acceptor->HandleNewConnection(&parameters);
 }
 
@@ -68,8 +68,8 @@ RpcServer::RpcServer(const RpcServerOptions& options, const ServerIdentity& iden
       connections_(options.limits),
       executor_(kExecutorThreads, kMaxWaitingCalls),
       hub_(options.limits.max_streams),
-      service_(identity, options.access != nullptr ? options.access : &everyone_, manager, backend, catalog, &hub_,
-               &executor_, &calls_),
+      service_(identity, options.access != nullptr ? options.access : &everyone_, &users_, manager, backend, catalog,
+               &hub_, &executor_, &calls_),
       manager_(manager) {
   SetLimits(options.limits);
   manager_->OnWritten([this] { hub_.Wake(); });
@@ -88,9 +88,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptio
   server->tcp_acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
       Experimental::ExternalConnectionType::FROM_FD,
       options.tls.any() ? TlsCredentials(options.tls) : grpc::InsecureServerCredentials());
-  // No network carries these.
-  server->unix_acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
-      Experimental::ExternalConnectionType::FROM_FD, grpc::InsecureServerCredentials());
+  server->unix_peers_ = std::make_unique<UnixPeers>(&builder, &server->users_);
   server->own_acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
       Experimental::ExternalConnectionType::FROM_FD, grpc::InsecureServerCredentials());
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(options.keepalive));
@@ -115,9 +113,16 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptio
   if (server->server_ == nullptr) return absl::InternalError("gRPC did not start; the log has its reason");
   server->SetServing(false);
   for (const std::unique_ptr<Listener>& listener : server->listeners_) {
-    const bool is_unix = ParseListenAddress(listener->address())->is_unix();
-    listener->Start([acceptor = (is_unix ? server->unix_acceptor_ : server->tcp_acceptor_).get()](
-                        int socket, int connection) { HandOver(acceptor, socket, connection); });
+    if (ParseListenAddress(listener->address())->is_unix()) {
+      listener->Start([peers = server->unix_peers_.get()](int socket, UniqueDescriptor connection) {
+        return peers->HandOver(socket, std::move(connection));
+      });
+    } else {
+      listener->Start([acceptor = server->tcp_acceptor_.get()](int socket, UniqueDescriptor connection) {
+        HandOver(acceptor, socket, std::move(connection));
+        return absl::OkStatus();
+      });
+    }
   }
   return server;
 }
@@ -166,7 +171,7 @@ bool RpcServer::CallsRespond(std::chrono::steady_clock::time_point deadline) {
   int ends[2];
   // Without descriptors nothing can be told of gRPC.
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) return true;
-  HandOver(own_acceptor_.get(), -1, ends[0]);
+  HandOver(own_acceptor_.get(), -1, UniqueDescriptor(Descriptor{ends[0]}));
   grpc::GenericStub stub(grpc::CreateInsecureChannelFromFd("self", ends[1]));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + (deadline - std::chrono::steady_clock::now()));
@@ -192,6 +197,7 @@ void RpcServer::Shutdown(std::chrono::steady_clock::time_point deadline) {
   hub_.WaitEmpty(deadline);
   // gRPC would neither serve nor close what it gets from now on.
   for (const std::unique_ptr<Listener>& listener : listeners_) listener->Stop();
+  unix_peers_->Stop();
   server_->Shutdown(std::chrono::system_clock::now() + kLastCalls);
 }
 

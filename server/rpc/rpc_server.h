@@ -19,6 +19,8 @@
 #include "server/rpc/stream_hub.h"
 #include "server/rpc/tls.h"
 #include "server/rpc/training_service.h"
+#include "server/rpc/unix_peers.h"
+#include "server/rpc/users.h"
 #include "server/telemetry/rpc_counters.h"
 #include "trainer/backend/backend.h"
 #include "trainer/base/descriptor.h"
@@ -75,6 +77,10 @@ class RpcServer {
   // From now on those of the limits hold that can change. Safe from any thread.
   void SetLimits(const RpcLimits& limits);
 
+  // From now on callers on unix sockets have the names and groups that the system tells now; asking it may take long.
+  // Safe from any thread.
+  void RefreshUsers() { users_.Refresh(); }
+
   // What health answers, for the server as a whole and for lenet.v1.TrainingService.
   void SetServing(bool serving);
 
@@ -102,11 +108,12 @@ class RpcServer {
   ConnectionTable connections_;
   Executor executor_;
   StreamHub hub_;
+  Users users_;
   TrainingService service_;
   JobManager* const manager_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> tcp_acceptor_;
-  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> unix_acceptor_;
+  std::unique_ptr<UnixPeers> unix_peers_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> own_acceptor_;  // of this process's connections
   std::vector<std::unique_ptr<Listener>> listeners_;                              // their threads use the acceptors
   std::vector<std::string> addresses_;

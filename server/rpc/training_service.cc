@@ -10,6 +10,7 @@
 #include "server/rpc/guarded.h"
 #include "server/rpc/requests.h"
 #include "server/rpc/streams.h"
+#include "server/rpc/unix_peers.h"
 #include "server/store/job_state.h"
 #include "server/store/timestamp.h"
 #include "trainer/base/log.h"
@@ -33,36 +34,6 @@ void Audit(const Caller& caller, absl::string_view call, const std::string& job_
   Log(LogLevel::kInfo, absl::StrCat("audit: ", caller.name, " (", RoleName(caller.role), "): ", call,
                                     job_id.empty() ? "" : absl::StrCat(" of job ", job_id), ": ",
                                     status.ok() ? "OK" : absl::StatusCodeToString(status.code())));
-}
-
-// Answers a call that would change something and may not.
-grpc::ServerUnaryReactor* Refuse(grpc::CallbackServerContext* context, absl::string_view call,
-                                 const std::string& job_id, const absl::Status& status) {
-  const ScopedLogSubject subject({.job = job_id});
-  Log(LogLevel::kInfo, absl::StrCat("audit: ", ClientOf(context->peer()), ": ", call,
-                                    job_id.empty() ? "" : absl::StrCat(" of job ", job_id), ": ", status.ToString()));
-  return Answer(context, status);
-}
-
-// What the call brings to tell who makes it.
-Credentials CredentialsOf(const grpc::CallbackServerContext& context) {
-  Credentials credentials = {.client = ClientOf(context.peer())};
-  constexpr absl::string_view kScheme = "Bearer ";
-  const auto header = context.client_metadata().find("authorization");
-  if (header != context.client_metadata().end()) {
-    const absl::string_view value(header->second.data(), header->second.size());
-    // Another scheme is a token that nobody knows.
-    credentials.token = std::string(absl::StartsWithIgnoreCase(value, kScheme) ? value.substr(kScheme.size()) : value);
-  }
-  const std::shared_ptr<const grpc::AuthContext> verified = context.auth_context();
-  if (verified != nullptr && verified->IsPeerAuthenticated()) {
-    for (const char* property : {GRPC_X509_CN_PROPERTY_NAME, GRPC_X509_SAN_PROPERTY_NAME}) {
-      for (const grpc::string_ref& name : verified->FindPropertyValues(property)) {
-        credentials.certificate_names.emplace_back(name.data(), name.size());
-      }
-    }
-  }
-  return credentials;
 }
 
 // Answers a call with a job once that has ended or is paused, or when the client gives up.
@@ -125,11 +96,12 @@ class JobWaiter : public grpc::ServerUnaryReactor {
 
 }  // namespace
 
-TrainingService::TrainingService(ServerIdentity identity, const Access* access, JobManager* manager,
+TrainingService::TrainingService(ServerIdentity identity, const Access* access, Users* users, JobManager* manager,
                                  const Backend* backend, const DatasetCatalog* catalog, StreamHub* hub,
                                  Executor* executor, const CallCounts* calls)
     : identity_(std::move(identity)),
       access_(access),
+      users_(users),
       manager_(manager),
       backend_(backend),
       catalog_(catalog),
@@ -137,15 +109,42 @@ TrainingService::TrainingService(ServerIdentity identity, const Access* access, 
       executor_(executor),
       calls_(calls) {}
 
+absl::StatusOr<Credentials> TrainingService::CredentialsOf(const grpc::CallbackServerContext& context) const {
+  Credentials credentials;
+  if (const std::optional<uid_t> peer = PeerOf(context)) {
+    LENET_ASSIGN_OR_RETURN(credentials.user, users_->Find(*peer));
+    credentials.client = credentials.user->client();
+  } else {
+    credentials.client = ClientOf(context.peer());
+  }
+  constexpr absl::string_view kScheme = "Bearer ";
+  const auto header = context.client_metadata().find("authorization");
+  if (header != context.client_metadata().end()) {
+    const absl::string_view value(header->second.data(), header->second.size());
+    // Another scheme is a token that nobody knows.
+    credentials.token = std::string(absl::StartsWithIgnoreCase(value, kScheme) ? value.substr(kScheme.size()) : value);
+  }
+  const std::shared_ptr<const grpc::AuthContext> verified = context.auth_context();
+  if (verified != nullptr && verified->IsPeerAuthenticated()) {
+    for (const char* property : {GRPC_X509_CN_PROPERTY_NAME, GRPC_X509_SAN_PROPERTY_NAME}) {
+      for (const grpc::string_ref& name : verified->FindPropertyValues(property)) {
+        credentials.certificate_names.emplace_back(name.data(), name.size());
+      }
+    }
+  }
+  return credentials;
+}
+
 absl::StatusOr<Caller> TrainingService::Identify(const grpc::CallbackServerContext& context, Role least) const {
-  LENET_ASSIGN_OR_RETURN(Caller caller, access_->Identify(CredentialsOf(context)));
+  LENET_ASSIGN_OR_RETURN(const Credentials credentials, CredentialsOf(context));
+  LENET_ASSIGN_OR_RETURN(Caller caller, access_->Identify(credentials));
   if (caller.role >= least) return caller;
   return absl::PermissionDeniedError(absl::StrCat("\"", caller.name, "\" has the role ", RoleName(caller.role),
                                                   "; this call needs ", RoleName(least)));
 }
 
 absl::StatusOr<Caller> TrainingService::Admit(const grpc::CallbackServerContext& context, Role least) const {
-  LENET_RETURN_IF_ERROR(calls_->Check(ClientOf(context.peer())));
+  LENET_RETURN_IF_ERROR(calls_->Check(AddressOf(context)));
   return Identify(context, least);
 }
 
@@ -336,6 +335,15 @@ grpc::ServerUnaryReactor* TrainingService::GetServerInfo(grpc::CallbackServerCon
   response->set_draining(load.draining);
   for (const std::string& net : PresetNames()) response->add_nets(net);
   return Answer(context, absl::OkStatus());
+}
+
+grpc::ServerUnaryReactor* TrainingService::Refuse(grpc::CallbackServerContext* context, absl::string_view call,
+                                                  const std::string& job_id, const absl::Status& status) const {
+  const absl::StatusOr<Credentials> credentials = CredentialsOf(*context);
+  const ScopedLogSubject subject({.job = job_id});
+  Log(LogLevel::kInfo, absl::StrCat("audit: ", credentials.ok() ? credentials->client : AddressOf(*context), ": ", call,
+                                    job_id.empty() ? "" : absl::StrCat(" of job ", job_id), ": ", status.ToString()));
+  return Answer(context, status);
 }
 
 grpc::ServerUnaryReactor* TrainingService::Defer(grpc::CallbackServerContext* context,

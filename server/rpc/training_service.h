@@ -13,6 +13,7 @@
 #include "server/rpc/call_counts.h"
 #include "server/rpc/executor.h"
 #include "server/rpc/stream_hub.h"
+#include "server/rpc/users.h"
 #include "trainer/backend/backend.h"
 #include "trainer/data/catalog.h"
 
@@ -29,8 +30,9 @@ struct ServerIdentity {
 class TrainingService final : public v1::TrainingService::CallbackService {
  public:
   // All outlive it.
-  TrainingService(ServerIdentity identity, const Access* access, JobManager* manager, const Backend* backend,
-                  const DatasetCatalog* catalog, StreamHub* hub, Executor* executor, const CallCounts* calls);
+  TrainingService(ServerIdentity identity, const Access* access, Users* users, JobManager* manager,
+                  const Backend* backend, const DatasetCatalog* catalog, StreamHub* hub, Executor* executor,
+                  const CallCounts* calls);
 
   grpc::ServerUnaryReactor* Start(grpc::CallbackServerContext* context, const v1::StartRequest* request,
                                   v1::StartResponse* response) override;
@@ -59,12 +61,17 @@ class TrainingService final : public v1::TrainingService::CallbackService {
                                           v1::GetServerInfoResponse* response) override;
 
  private:
+  // What the call brings to tell who makes it.
+  absl::StatusOr<Credentials> CredentialsOf(const grpc::CallbackServerContext& context) const;
   // Who makes the call. UNAUTHENTICATED where nobody knows, PERMISSION_DENIED without the role.
   absl::StatusOr<Caller> Identify(const grpc::CallbackServerContext& context, Role least) const;
   // That, for a call that is no stream: RESOURCE_EXHAUSTED if there are too many.
   absl::StatusOr<Caller> Admit(const grpc::CallbackServerContext& context, Role least) const;
   // That, for a call that changes a job: a submitter may change its own alone.
   absl::StatusOr<Caller> AdmitTo(const grpc::CallbackServerContext& context, const std::string& job_id) const;
+  // Answers a call that would change something and may not.
+  grpc::ServerUnaryReactor* Refuse(grpc::CallbackServerContext* context, absl::string_view call,
+                                   const std::string& job_id, const absl::Status& status) const;
   // Answers from the executor with what `call` gives.
   grpc::ServerUnaryReactor* Defer(grpc::CallbackServerContext* context, std::function<absl::Status()> call);
   // Runs on the executor what finishes the reactor.
@@ -72,6 +79,7 @@ class TrainingService final : public v1::TrainingService::CallbackService {
 
   const ServerIdentity identity_;
   const Access* const access_;
+  Users* const users_;
   JobManager* const manager_;
   const Backend* const backend_;
   const DatasetCatalog* const catalog_;

@@ -1,7 +1,9 @@
 #include "server/rpc/access.h"
 
+#include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -39,10 +41,10 @@ TEST(AccessTest, ATokenGivesItsNameAndRoleAndOthersNone) {
   const NewToken bob = Made("bob", Role::kViewer);
   const AccessRules rules = Parsed("# people\n\n" + alice.rule + "\r\n\t" + bob.rule);
   ExpectCaller(rules.Identify({.client = "10.0.0.1", .token = alice.token}), "alice", Role::kSubmitter);
-  ExpectCaller(rules.Identify({.client = "unix", .token = bob.token}), "bob", Role::kViewer);
+  ExpectCaller(rules.Identify({.client = "unix:7", .token = bob.token}), "bob", Role::kViewer);
   for (const std::string& wrong : {std::string(), alice.token + "x", alice.token.substr(1), alice.rule}) {
     // Also where the client would have a role without it.
-    const absl::Status status = rules.Identify({.client = "unix", .token = wrong}).status();
+    const absl::Status status = rules.Identify({.client = "unix:7", .token = wrong}).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated) << wrong;
     if (!wrong.empty()) {
       EXPECT_THAT(std::string(status.message()), Not(HasSubstr(wrong)));
@@ -69,13 +71,56 @@ TEST(AccessTest, CertificatesAreKnownByAnyOfTheirNames) {
             absl::StatusCode::kUnauthenticated);
 }
 
+// At the other end of a unix socket.
+Credentials OnSocket(User user) {
+  return {.client = user.client(), .user = std::make_shared<const User>(std::move(user))};
+}
+
 TEST(AccessTest, WithoutTokenOrCertificateTheSocketDecides) {
   const AccessRules plain = Parsed("");
-  ExpectCaller(plain.Identify({.client = "unix"}), "unix", Role::kAdmin);
+  ExpectCaller(plain.Identify(OnSocket({.id = 7})), "unix:7", Role::kAdmin);
   EXPECT_EQ(plain.Identify({.client = "127.0.0.1"}).status().code(), absl::StatusCode::kUnauthenticated);
   const AccessRules open = Parsed("unix submitter\nanyone viewer");
-  ExpectCaller(open.Identify({.client = "unix"}), "unix", Role::kSubmitter);
+  ExpectCaller(open.Identify(OnSocket({.id = 7, .name = "ann"})), "unix:ann", Role::kSubmitter);
   ExpectCaller(open.Identify({.client = "127.0.0.1"}), "127.0.0.1", Role::kViewer);
+}
+
+TEST(AccessTest, OnTheSocketATokenGoesBeforeTheUserThenTheGroupThenTheRest) {
+  const NewToken token = Made("robot", Role::kViewer);
+  const AccessRules rules = Parsed(token.rule + R"(
+unix viewer
+group staff submitter
+group 70 admin
+group guests viewer
+user ann viewer
+user 0012 admin
+)");
+  const User::Group staff = {.id = 50, .name = "staff"};
+  const User::Group guests = {.id = 60, .name = "guests"};
+  const User::Group wheel = {.id = 70, .name = "wheel"};
+  // A user's rule counts also where a group has a higher role.
+  ExpectCaller(rules.Identify(OnSocket({.id = 10, .name = "ann", .groups = {staff, wheel}})), "unix:ann",
+               Role::kViewer);
+  ExpectCaller(rules.Identify(OnSocket({.id = 12, .name = "bob"})), "unix:bob", Role::kAdmin);
+  ExpectCaller(rules.Identify(OnSocket({.id = 12})), "unix:12", Role::kAdmin);
+  ExpectCaller(rules.Identify(OnSocket({.id = 13, .name = "cat", .groups = {guests, staff, guests}})), "unix:cat",
+               Role::kSubmitter);
+  ExpectCaller(rules.Identify(OnSocket({.id = 13, .name = "cat", .groups = {staff, wheel, guests}})), "unix:cat",
+               Role::kAdmin);
+  ExpectCaller(rules.Identify(OnSocket({.id = 14, .name = "dan", .groups = {{.id = 80, .name = "users"}}})), "unix:dan",
+               Role::kViewer);
+  Credentials with_token = OnSocket({.id = 12, .name = "bob"});
+  with_token.token = token.token;
+  ExpectCaller(rules.Identify(with_token), "robot", Role::kViewer);
+  // Neither a name nor an id is the other's: group 50 has no rule of its own, user 70 none either.
+  ExpectCaller(rules.Identify(OnSocket({.id = 70, .groups = {{.id = 12}}})), "unix:70", Role::kViewer);
+  // Who is not on the socket has no user's role.
+  EXPECT_EQ(rules.Identify({.client = "unix:ann"}).status().code(), absl::StatusCode::kUnauthenticated);
+}
+
+TEST(AccessTest, AnIdGoesBeforeAName) {
+  const AccessRules rules = Parsed("user ann viewer\nuser 10 submitter");
+  ExpectCaller(rules.Identify(OnSocket({.id = 10, .name = "ann"})), "unix:ann", Role::kSubmitter);
 }
 
 TEST(AccessTest, ABadLineIsNamed) {
@@ -90,6 +135,18 @@ TEST(AccessTest, ABadLineIsNamed) {
       {"token a viewer sha256:" + std::string(64, 'g'), "64 hexadecimal digits"},
       {"certificate a", "has 3 words, this one 2"},
       {"unix", "has 2 words, this one 1"},
+      {"user ann", "a rule \"user\" has 3 words, this one 2"},
+      {"group staff a viewer", "a rule \"group\" has 3 words, this one 4"},
+      {"user ann boss", "role \"boss\""},
+      {"user unix:ann viewer", "\"unix:ann\": the name of a user or group has no ':'"},
+      {"user 4294967295 viewer", "id 4294967295: must be at most 4294967294"},
+      {"group 99999999999 viewer", "id 99999999999: must be at most 4294967294"},
+      {"user ann viewer\nuser ann admin", "an earlier line"},
+      {"user 7 viewer\nuser 007 admin", "an earlier line"},
+      {"group staff viewer\ngroup staff admin", "an earlier line"},
+      {"certificate unix:ann viewer", "\"unix:ann\": the names of users on unix sockets"},
+      {"certificate unix viewer", "\"unix\": the names of users on unix sockets"},
+      {"token unix:ann viewer " + hash, "\"unix:ann\""},
       {"token a viewer " + hash + "\ntoken b admin " + hash, "an earlier line"},
       {"certificate a viewer\ncertificate a admin", "an earlier line"},
   };

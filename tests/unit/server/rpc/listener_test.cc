@@ -59,8 +59,8 @@ class Echo {
 
  private:
   explicit Echo(std::unique_ptr<Listener> listener) : listener_(std::move(listener)) {
-    listener_->Start([this](int, int fd) {
-      const UniqueDescriptor connection(Descriptor{fd});
+    listener_->Start([this](int, UniqueDescriptor connection) {
+      const int fd = connection.get().number;
       int value = 0;
       socklen_t size = sizeof(value);
       if (::getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &value, &size) == 0) nodelay_ = value;
@@ -68,6 +68,7 @@ class Echo {
       flags_ = ::fcntl(fd, F_GETFL) | (::fcntl(fd, F_GETFD) << 24);
       ::send(fd, "hello", 5, MSG_NOSIGNAL);
       ++taken_;
+      return absl::OkStatus();
     });
   }
 
@@ -245,9 +246,10 @@ TEST(ListenerTest, AClientThatIsEarlyWaits) {
   const UniqueDescriptor early = Connect(listener->address());
   ASSERT_TRUE(static_cast<bool>(early));
   std::atomic<int> taken{0};
-  listener->Start([&](int, int fd) {
-    ::close(fd);
+  listener->Start([&](int, UniqueDescriptor connection) {
+    connection.reset();
     ++taken;
+    return absl::OkStatus();
   });
   EXPECT_EQ(ReadAll(early), "");
   EXPECT_TRUE(Eventually([&] { return taken == 1; }));
@@ -441,9 +443,10 @@ TEST_F(DescriptorLimitTest, SomeAreKeptForOtherWork) {
   const std::unique_ptr<Listener> listener = Listener::Bind(ParseListenAddress("127.0.0.1:0").value()).value();
   Mutex mutex;
   std::vector<UniqueDescriptor> connections;
-  listener->Start([&](int, int fd) {
+  listener->Start([&](int, UniqueDescriptor connection) {
     MutexLock lock(&mutex);
-    connections.emplace_back(Descriptor{fd});
+    connections.push_back(std::move(connection));
+    return absl::OkStatus();
   });
   // Each takes two, here and there.
   std::vector<UniqueDescriptor> clients;
@@ -479,10 +482,10 @@ TEST(ListenerTest, RespondsUnlessAHandlerHoldsItUp) {
   Gate gate;
   std::atomic<int> taken{0};
   const std::unique_ptr<Listener> listener = Listener::Bind(*ParseListenAddress("127.0.0.1:0")).value();
-  listener->Start([&](int, int fd) {
+  listener->Start([&](int, UniqueDescriptor) {
     ++taken;
     gate.Wait();
-    ::close(fd);
+    return absl::OkStatus();
   });
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(listener->Responds(steady_clock::now() + kPatience));
   const UniqueDescriptor client = Connect(listener->address());
@@ -511,12 +514,13 @@ TEST(AdoptTest, ServesOnATcpSocketWithItsOptions) {
   EXPECT_THAT(listener->address(), StartsWith("127.0.0.1:"));
   EXPECT_GT(PortOf(listener->address()), 0);
   std::atomic<int> nodelay{-1};
-  listener->Start([&nodelay](int, int fd) {
-    const UniqueDescriptor connection(Descriptor{fd});
+  listener->Start([&nodelay](int, UniqueDescriptor connection) {
+    const int fd = connection.get().number;
     int value = 0;
     socklen_t size = sizeof(value);
     if (::getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &value, &size) == 0) nodelay = value;
     ::send(fd, "hello", 5, MSG_NOSIGNAL);
+    return absl::OkStatus();
   });
   EXPECT_EQ(Greeting(listener->address()), "hello");
   EXPECT_EQ(nodelay, 1);
@@ -537,9 +541,9 @@ TEST(AdoptTest, TheFileOfAUnixSocketStaysForTheNextServer) {
     EXPECT_EQ(*AddressOfSocket(socket.get()), "unix:" + path);
     // Who comes in between waits.
     const UniqueDescriptor early = Connect(listener->address());
-    listener->Start([](int, int fd) {
-      ::send(fd, "hello", 5, MSG_NOSIGNAL);
-      ::close(fd);
+    listener->Start([](int, UniqueDescriptor connection) {
+      ::send(connection.get().number, "hello", 5, MSG_NOSIGNAL);
+      return absl::OkStatus();
     });
     EXPECT_EQ(ReadAll(early), "hello");
     listener->Stop();

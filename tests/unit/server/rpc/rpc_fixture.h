@@ -30,8 +30,9 @@ class RpcTest : public ::testing::Test {
     stub_ = NewStub();
   }
 
+  // Unless they say where.
   static RpcServerOptions OnAnyPort(RpcServerOptions options) {
-    options.listen = {"127.0.0.1:0"};
+    if (options.listen.empty()) options.listen = {"127.0.0.1:0"};
     return options;
   }
 

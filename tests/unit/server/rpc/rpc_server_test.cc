@@ -15,9 +15,11 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/temp_folder.h"
 #include "tests/unit/server/rpc/rpc_fixture.h"
 
 namespace lenet {
@@ -77,6 +79,41 @@ TEST_F(LimitsTest, CallsBeyondTheLimitAreRefusedAtOnce) {
   EXPECT_TRUE(Eventually([&] { return GetJob(id, &job).ok(); }));
   gate_->Open();
   for (std::thread& thread : waiting) thread.join();
+}
+
+struct GateAndFolder {
+  Gate gate;
+  TempFolder folder;
+};
+
+class UnixLimitsTest : private GateAndFolder, public RpcTest {
+ protected:
+  UnixLimitsTest()
+      : RpcTest(Gated(&gate), {.listen = {absl::StrCat("unix:", (folder / "socket").string())},
+                               .limits = {.max_calls_per_client = 1}}) {}
+  ~UnixLimitsTest() override { OpenGate(); }
+
+  void OpenGate() { gate.Open(); }
+};
+
+TEST_F(UnixLimitsTest, CallsCountForTheirUser) {
+  const std::string id = StartJob(0, 1);
+  server_.AwaitState(id, v1::RUNNING);
+  const auto in_flight = [&] {
+    int64_t calls = 0;
+    for (const RpcMethodCounters& method : rpc_->counters().methods()) calls += method.in_flight;
+    return calls;
+  };
+  // Each call has room once the one before has left.
+  EXPECT_TRUE(Eventually([&] { return in_flight() == 0; }));
+  std::thread waiting([&] { EXPECT_TRUE(Stop(id, v1::StopRequest::CHECKPOINT, /*wait=*/true).ok()); });
+  EXPECT_TRUE(Eventually([&] { return in_flight() == 1; }));
+  v1::Job job;
+  EXPECT_EQ(GetJob(id, &job).error_message(),
+            absl::StrCat("2 calls of unix:", ::geteuid(),
+                         " are being answered; the limit is 1 (limits.max_calls_per_client)"));
+  OpenGate();
+  waiting.join();
 }
 
 TEST_F(LimitsTest, StreamsOfAClientHaveALimit) {

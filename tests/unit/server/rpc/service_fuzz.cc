@@ -319,7 +319,7 @@ class Server {
       access_.push_back(std::make_unique<Access>());
       Require(access_.back()->Load(file).ok(), "rules");
       services_.push_back(std::make_unique<TrainingService>(
-          ServerIdentity{.version = "1", .started_at = absl::Now()}, access_.back().get(), &server_.manager(),
+          ServerIdentity{.version = "1", .started_at = absl::Now()}, access_.back().get(), &users_, &server_.manager(),
           &server_.backend(), &server_.catalog(), &hub_, &executor_, &calls_));
     }
     server_.manager().OnWritten([this] { hub_.Wake(); });
@@ -483,6 +483,7 @@ class Server {
   Executor executor_;
   StreamHub hub_;
   std::vector<std::unique_ptr<Access>> access_;
+  Users users_;
   std::vector<std::unique_ptr<TrainingService>> services_;
 };
 
