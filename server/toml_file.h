@@ -1,4 +1,4 @@
-// A TOML file as a list of its values, each with its place; the only place that knows a TOML library.
+// A TOML file as a list of its values, each with its place; the only place of the server that knows a TOML library.
 #ifndef LENET_SERVER_TOML_FILE_H_
 #define LENET_SERVER_TOML_FILE_H_
 

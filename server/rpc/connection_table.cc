@@ -5,18 +5,15 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-#include <cstring>
 #include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/rpc/requests.h"
 #include "server/rpc/users.h"
 
 namespace lenet {
 namespace {
-
-// Whoever has one IPv6 address has at least the 2^64 that share its first half.
-constexpr size_t kNetworkBytes = 8;
 
 std::string ClientOf(Descriptor connection) {
   if (const std::optional<uid_t> user = PeerOf(connection)) return absl::StrCat("unix:", *user);
@@ -29,14 +26,8 @@ std::string ClientOf(Descriptor connection) {
     ::inet_ntop(AF_INET, &reinterpret_cast<sockaddr_in*>(&address)->sin_addr, text, sizeof(text));
     return text;
   }
-  in6_addr ip = reinterpret_cast<sockaddr_in6*>(&address)->sin6_addr;
-  if (IN6_IS_ADDR_V4MAPPED(&ip)) {
-    ::inet_ntop(AF_INET, &ip.s6_addr[sizeof(ip) - sizeof(in_addr)], text, sizeof(text));
-    return text;
-  }
-  std::memset(&ip.s6_addr[kNetworkBytes], 0, sizeof(ip) - kNetworkBytes);
-  ::inet_ntop(AF_INET6, &ip, text, sizeof(text));
-  return absl::StrCat(text, "/", kNetworkBytes * 8);
+  ::inet_ntop(AF_INET6, &reinterpret_cast<sockaddr_in6*>(&address)->sin6_addr, text, sizeof(text));
+  return NetworkOf(text);
 }
 
 }  // namespace

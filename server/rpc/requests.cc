@@ -1,6 +1,11 @@
 #include "server/rpc/requests.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
 #include <algorithm>
+#include <cstdint>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -73,7 +78,25 @@ std::string ClientOf(absl::string_view peer) {
   if (absl::ConsumePrefix(&peer, "ipv4:") || absl::ConsumePrefix(&peer, "ipv6:")) {
     return std::string(peer.substr(0, peer.rfind(':')));
   }
-  return std::string(peer.substr(0, peer.find(':')));
+  return std::string(peer.substr(0, peer.find_first_of(":-")));  // "unix-abstract:", too
+}
+
+std::string NetworkOf(absl::string_view client) {
+  constexpr size_t kNetworkBytes = 8;
+  absl::string_view text = client;
+  // In gRPC's words brackets are %5B and %5D.
+  if (absl::ConsumePrefix(&text, "[") || absl::ConsumePrefix(&text, "%5B"))
+    text = text.substr(0, text.find_first_of("]%"));
+  in6_addr ip = {};
+  if (::inet_pton(AF_INET6, std::string(text).c_str(), &ip) != 1) return std::string(client);
+  char shown[INET6_ADDRSTRLEN] = "";
+  if (IN6_IS_ADDR_V4MAPPED(&ip)) {
+    ::inet_ntop(AF_INET, &ip.s6_addr[sizeof(ip) - sizeof(in_addr)], shown, sizeof(shown));
+    return shown;
+  }
+  std::fill(&ip.s6_addr[kNetworkBytes], std::end(ip.s6_addr), uint8_t{0});
+  ::inet_ntop(AF_INET6, &ip, shown, sizeof(shown));
+  return absl::StrCat(shown, "/", kNetworkBytes * 8);
 }
 
 }  // namespace lenet

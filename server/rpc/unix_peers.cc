@@ -121,7 +121,7 @@ std::optional<uid_t> PeerOf(const grpc::ServerContextBase& context) {
 
 std::string AddressOf(const grpc::ServerContextBase& context) {
   const std::optional<uid_t> id = PeerOf(context);
-  return id ? absl::StrCat("unix:", *id) : ClientOf(context.peer());
+  return id ? absl::StrCat("unix:", *id) : NetworkOf(ClientOf(context.peer()));
 }
 
 }  // namespace lenet

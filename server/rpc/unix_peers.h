@@ -59,7 +59,7 @@ class UnixPeers {
 // Whose call it is, on a connection of UnixPeers; none on others.
 std::optional<uid_t> PeerOf(const grpc::ServerContextBase& context);
 
-// Who counts as one client for limits of calls: "unix:UID" of a connection of UnixPeers, else ClientOf() its address.
+// Who counts as one client for limits of calls: "unix:UID" of a connection of UnixPeers, else NetworkOf() its address.
 std::string AddressOf(const grpc::ServerContextBase& context);
 
 }  // namespace lenet

@@ -55,7 +55,17 @@ TEST(ClientOfTest, IsTheAddressWithoutThePort) {
   EXPECT_EQ(ClientOf("ipv6:[::1]:40112"), "[::1]");
   EXPECT_EQ(ClientOf("unix:"), "unix");
   EXPECT_EQ(ClientOf("unix:/run/lenetd"), "unix");
+  EXPECT_EQ(ClientOf("unix-abstract:name"), "unix");
   EXPECT_EQ(ClientOf(""), "");
+}
+
+TEST(NetworkOfTest, IsTheFirstHalfOfAnIpv6Address) {
+  for (const char* address : {"2001:db8:1:2:3:4:5:6", "[2001:db8:1:2::7]", "%5B2001:db8:1:2::7%5D"}) {
+    EXPECT_EQ(NetworkOf(address), "2001:db8:1:2::/64") << address;
+  }
+  EXPECT_EQ(NetworkOf("%5Bfe80::1%25eth0%5D"), "fe80::/64");
+  EXPECT_EQ(NetworkOf("::ffff:10.0.0.1"), "10.0.0.1");
+  for (const char* other : {"127.0.0.1", "unix", "unix:7", ""}) EXPECT_EQ(NetworkOf(other), other);
 }
 
 }  // namespace
