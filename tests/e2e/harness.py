@@ -84,7 +84,7 @@ def backend_arguments():
 
 
 class Daemon:
-    """lenetd on a free port, or what `listen` says, one or several; with `metrics`, an address, /metrics is served, too."""
+    """lenetd on a free port, or on what `listen` names, one or several; with `metrics`, an address, also /metrics."""
 
     def __init__(self, folder, data_dir, *arguments, listen="127.0.0.1:0", metrics="off", stderr=None):
         self.state_dir = folder / "state"

@@ -241,7 +241,8 @@ class HostileTest(ApiTestCase):
                     if method.name == "Start":
                         request.spec.dataset, request.spec.max_steps = "small", 1
                     put(request, path, name)
-                    with self.assertRaises(grpc.RpcError, msg=f"{method.name} {path[-1].name} {name[:20]!r}") as refused:
+                    what = f"{method.name} {path[-1].name} {name[:20]!r}"
+                    with self.assertRaises(grpc.RpcError, msg=what) as refused:
                         answer = getattr(self.stub, method.name)(request, timeout=30)
                         list(answer) if service.methods_by_name[method.name].server_streaming else None
                         # What is only shown may hold anything that is no control character.
