@@ -94,7 +94,7 @@ if [ "$fast" = no ]; then
     build asan core_tests lenetd lenet_cpu idx_fuzz checkpoint_fuzz service_fuzz
     # Of the end-to-end tests those that reach the most of the daemon in the least time.
     LENET_KILLS=3 run_ctest asan -L 'core|e2e' \
-      -E '^(AccuracyTest.*|e2e_(completion|contexts|daemon|disks|endurance|hostile|install|latency|metrics|packages|pages|python|streams|submit|systemd|teaching_run|terminal|units))$'
+      -E '^e2e_(completion|contexts|daemon|disks|endurance|hostile|install|latency|metrics|packages|pages|python|streams|submit|systemd|teaching_run|terminal|units)$'
     fuzz idx_fuzz tests/unit/trainer/data/idx_fuzz tests/data/idx
     fuzz checkpoint_fuzz tests/unit/trainer/train/checkpoint_fuzz tests/data/checkpoint
     fuzz service_fuzz tests/unit/server/rpc/service_fuzz tests/data/service -max_len=128 -entropic=0 -detect_leaks=0

@@ -14,6 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/store/job_state.h"
+#include "tests/support/sanitized.h"
 #include "tests/unit/server/rpc/rpc_fixture.h"
 
 namespace lenet {
@@ -244,7 +245,7 @@ TEST_F(StreamsTest, AHundredSubscribersKeepOtherCallsQuick) {
 class SmallLogTest : public RpcTest {
  protected:
   static constexpr size_t kRecordBytes = 100000;
-#ifdef __SANITIZE_ADDRESS__
+#ifdef LENET_SANITIZED
   static constexpr bool kMemoryTells = false;  // freed memory is kept back
 #else
   static constexpr bool kMemoryTells = true;

@@ -6,13 +6,14 @@
 #include "tests/support/backend_under_test.h"
 #include "tests/support/rank_run.h"
 #include "tests/support/recording_observer.h"
+#include "tests/support/sanitized.h"
 #include "trainer/data/catalog.h"
 #include "trainer/train/trainer.h"
 
 namespace lenet {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef LENET_SANITIZED
 constexpr bool kSanitized = true;
 #else
 constexpr bool kSanitized = false;
