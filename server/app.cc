@@ -259,7 +259,8 @@ int RunServer(const ServerConfig& config, ShutdownSignals* signals, ConfigReload
   if (!serving->passed.empty()) {
     Log(LogLevel::kInfo, absl::StrCat("sockets that were passed: ", absl::StrJoin(serving->passed, ", ")));
   }
-  if (const absl::Status allowed = CheckAccess(config, serving->all()); !allowed.ok()) {
+  const std::vector<std::string> to_serve = serving->all();
+  if (const absl::Status allowed = CheckAccess(config, to_serve); !allowed.ok()) {
     return Report(kExitUsage, allowed);
   }
   Access access;
@@ -305,7 +306,6 @@ int RunServer(const ServerConfig& config, ShutdownSignals* signals, ConfigReload
   if (const absl::Status made = at_default ? MakeDefaultSocketFolder() : absl::OkStatus(); !made.ok()) {
     return Report(kExitListen, made);
   }
-  const std::vector<std::string> to_serve = serving->all();
   const bool all_local = std::all_of(to_serve.begin(), to_serve.end(), IsLocalAddress);
   const ServerIdentity identity = {
       .version = LENET_VERSION, .backend_reason = selected->reason, .started_at = started_at};

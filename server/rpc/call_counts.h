@@ -28,7 +28,7 @@ class CallCounts {
     for (const auto& [client, calls] : clients_) total_ += std::min(calls, max_per_client_);
   }
 
-  // `client` is the other side, as AddressOf() tells.
+  // `client` is the other side, as CountedClient() tells.
   void Begin(const std::string& client) ABSL_LOCKS_EXCLUDED(mutex_) {
     MutexLock lock(&mutex_);
     if (++clients_[client] <= max_per_client_) ++total_;

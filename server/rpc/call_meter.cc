@@ -63,7 +63,7 @@ class CallMeterFactory : public grpc::experimental::ServerInterceptorFactoryInte
  public:
   CallMeterFactory(RpcCounters* counters, CallCounts* calls) : counters_(counters), calls_(calls) {}
   grpc::experimental::Interceptor* CreateServerInterceptor(grpc::experimental::ServerRpcInfo* info) override {
-    return new CallMeter(counters_->Find(info->method()), calls_, AddressOf(*info->server_context()));
+    return new CallMeter(counters_->Find(info->method()), calls_, CountedClient(*info->server_context()));
   }
 
  private:

@@ -15,18 +15,18 @@
 namespace lenet {
 namespace {
 
-std::string ClientOf(Descriptor connection) {
+// As CountedClient() of its calls.
+std::string CountedClient(Descriptor connection) {
   if (const std::optional<uid_t> user = PeerOf(connection)) return absl::StrCat("unix:", *user);
   sockaddr_storage address = {};
   socklen_t size = sizeof(address);
   // Of a client that is gone already nothing is known.
   if (::getpeername(connection.number, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "";
+  const void* const ip = address.ss_family == AF_INET
+                             ? static_cast<const void*>(&reinterpret_cast<sockaddr_in*>(&address)->sin_addr)
+                             : &reinterpret_cast<sockaddr_in6*>(&address)->sin6_addr;
   char text[INET6_ADDRSTRLEN] = "";
-  if (address.ss_family == AF_INET) {
-    ::inet_ntop(AF_INET, &reinterpret_cast<sockaddr_in*>(&address)->sin_addr, text, sizeof(text));
-    return text;
-  }
-  ::inet_ntop(AF_INET6, &reinterpret_cast<sockaddr_in6*>(&address)->sin6_addr, text, sizeof(text));
+  ::inet_ntop(address.ss_family, ip, text, sizeof(text));
   return NetworkOf(text);
 }
 
@@ -40,7 +40,7 @@ void ConnectionTable::SetLimits(const RpcLimits& limits) {
 absl::Status ConnectionTable::Add(Descriptor connection) {
   struct stat info = {};
   if (::fstat(connection.number, &info) != 0) return absl::InternalError("the connection is no open file");
-  std::string client = ClientOf(connection);
+  std::string client = CountedClient(connection);
   MutexLock lock(&mutex_);
   // The number is this one's now, so what had it is closed.
   if (const auto before = connections_.find(connection.number); before != connections_.end()) Remove(before);

@@ -47,14 +47,6 @@ void LogGrpc(gpr_log_func_args* args) {
   Log(level, absl::StrCat("grpc: ", args->message));
 }
 
-// Gives the connection to gRPC, which owns it from then on.
-void HandOver(grpc::experimental::ExternalConnectionAcceptor* acceptor, int listener, UniqueDescriptor connection) {
-  grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
-  parameters.listener_fd = listener;
-  parameters.fd = connection.release().number;
-  acceptor->HandleNewConnection(&parameters);
-}
-
 int Milliseconds(milliseconds duration) { return static_cast<int>(duration.count()); }
 
 }  // namespace
@@ -71,7 +63,7 @@ RpcServer::RpcServer(const RpcServerOptions& options, const ServerIdentity& iden
       service_(identity, options.access != nullptr ? options.access : &everyone_, &users_, manager, backend, catalog,
                &hub_, &executor_, &calls_),
       manager_(manager) {
-  SetLimits(options.limits);
+  hub_.SetLimits(options.limits.max_streams, options.limits.max_streams_per_client);
   manager_->OnWritten([this] { hub_.Wake(); });
 }
 
@@ -119,7 +111,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptio
       });
     } else {
       listener->Start([acceptor = server->tcp_acceptor_.get()](int socket, UniqueDescriptor connection) {
-        HandOver(acceptor, socket, std::move(connection));
+        GiveToGrpc(acceptor, socket, std::move(connection));
         return absl::OkStatus();
       });
     }
@@ -171,7 +163,7 @@ bool RpcServer::CallsRespond(std::chrono::steady_clock::time_point deadline) {
   int ends[2];
   // Without descriptors nothing can be told of gRPC.
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) return true;
-  HandOver(own_acceptor_.get(), -1, UniqueDescriptor(Descriptor{ends[0]}));
+  GiveToGrpc(own_acceptor_.get(), -1, UniqueDescriptor(Descriptor{ends[0]}));
   grpc::GenericStub stub(grpc::CreateInsecureChannelFromFd("self", ends[1]));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + (deadline - std::chrono::steady_clock::now()));

@@ -144,7 +144,7 @@ absl::StatusOr<Caller> TrainingService::Identify(const grpc::CallbackServerConte
 }
 
 absl::StatusOr<Caller> TrainingService::Admit(const grpc::CallbackServerContext& context, Role least) const {
-  LENET_RETURN_IF_ERROR(calls_->Check(AddressOf(context)));
+  LENET_RETURN_IF_ERROR(calls_->Check(CountedClient(context)));
   return Identify(context, least);
 }
 
@@ -341,8 +341,9 @@ grpc::ServerUnaryReactor* TrainingService::Refuse(grpc::CallbackServerContext* c
                                                   const std::string& job_id, const absl::Status& status) const {
   const absl::StatusOr<Credentials> credentials = CredentialsOf(*context);
   const ScopedLogSubject subject({.job = job_id});
-  Log(LogLevel::kInfo, absl::StrCat("audit: ", credentials.ok() ? credentials->client : AddressOf(*context), ": ", call,
-                                    job_id.empty() ? "" : absl::StrCat(" of job ", job_id), ": ", status.ToString()));
+  Log(LogLevel::kInfo,
+      absl::StrCat("audit: ", credentials.ok() ? credentials->client : CountedClient(*context), ": ", call,
+                   job_id.empty() ? "" : absl::StrCat(" of job ", job_id), ": ", status.ToString()));
   return Answer(context, status);
 }
 

@@ -42,15 +42,14 @@ class Marker : public grpc::AuthMetadataProcessor {
 
 }  // namespace
 
-struct UnixPeers::Slot {
-  // To gRPC, which owns the connection from then on.
-  void HandOver(int listener, UniqueDescriptor connection) const {
-    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
-    parameters.listener_fd = listener;
-    parameters.fd = connection.release().number;
-    acceptor->HandleNewConnection(&parameters);
-  }
+void GiveToGrpc(grpc::experimental::ExternalConnectionAcceptor* acceptor, int listener, UniqueDescriptor connection) {
+  grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
+  parameters.listener_fd = listener;
+  parameters.fd = connection.release().number;
+  acceptor->HandleNewConnection(&parameters);
+}
 
+struct UnixPeers::Slot {
   std::shared_ptr<Marker> marker;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
 };
@@ -76,7 +75,7 @@ absl::Status UnixPeers::HandOver(int listener, UniqueDescriptor connection) {
   if (!id) return absl::InternalError("the system does not tell whose a connection of a unix socket is");
   LENET_ASSIGN_OR_RETURN(const Slot* const slot, SlotOf(*id));
   if (users_->Knows(*id)) {
-    slot->HandOver(listener, std::move(connection));
+    GiveToGrpc(slot->acceptor.get(), listener, std::move(connection));
     return absl::OkStatus();
   }
   // A look-up may take long, and neither other connections nor gRPC's threads must wait for it.
@@ -86,7 +85,7 @@ absl::Status UnixPeers::HandOver(int listener, UniqueDescriptor connection) {
       Log(LogLevel::kWarning, absl::StrCat("refusing a connection of unix:", id, ": ", known.message()));
       return;
     }
-    slot->HandOver(listener, std::move(*waiting));
+    GiveToGrpc(slot->acceptor.get(), listener, std::move(*waiting));
   });
   if (runs) return absl::OkStatus();
   return absl::ResourceExhaustedError(
@@ -119,7 +118,7 @@ std::optional<uid_t> PeerOf(const grpc::ServerContextBase& context) {
   return id;
 }
 
-std::string AddressOf(const grpc::ServerContextBase& context) {
+std::string CountedClient(const grpc::ServerContextBase& context) {
   const std::optional<uid_t> id = PeerOf(context);
   return id ? absl::StrCat("unix:", *id) : NetworkOf(ClientOf(context.peer()));
 }

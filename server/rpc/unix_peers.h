@@ -22,9 +22,15 @@
 namespace grpc {
 class ServerBuilder;
 class ServerContextBase;
+namespace experimental {
+class ExternalConnectionAcceptor;
+}
 }  // namespace grpc
 
 namespace lenet {
+
+// Gives the connection, which came from `listener` (or -1), to gRPC, which owns it from then on.
+void GiveToGrpc(grpc::experimental::ExternalConnectionAcceptor* acceptor, int listener, UniqueDescriptor connection);
 
 // Has an acceptor of gRPC's for each user, whose connections all have the mark of its id. Safe from any thread.
 class UnixPeers {
@@ -60,7 +66,7 @@ class UnixPeers {
 std::optional<uid_t> PeerOf(const grpc::ServerContextBase& context);
 
 // Who counts as one client for limits of calls: "unix:UID" of a connection of UnixPeers, else NetworkOf() its address.
-std::string AddressOf(const grpc::ServerContextBase& context);
+std::string CountedClient(const grpc::ServerContextBase& context);
 
 }  // namespace lenet
 

@@ -45,7 +45,7 @@ class WhoAmI : public grpc::CallbackGenericService {
      private:
       grpc::ByteBuffer answer_;
     };
-    return new Answer(AddressOf(*context));
+    return new Answer(CountedClient(*context));
   }
 };
 
