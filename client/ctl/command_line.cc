@@ -188,10 +188,6 @@ void Finish(const Bindings& bindings, CommandLine* result) {
   result->limit = limit > 0 ? limit : std::numeric_limits<int64_t>::max();
 }
 
-std::vector<const CLI::App*> CommandsOf(const CLI::App& app) {
-  return app.get_subcommands([](const CLI::App*) { return true; });
-}
-
 // The command that stands among the arguments, "context use" for one; empty if none does.
 std::string CommandOf(const CLI::App& app, const std::vector<std::string>& arguments) {
   std::vector<std::string> words;
@@ -213,11 +209,6 @@ const CLI::App& Innermost(const CLI::App& app) {
   return named.empty() ? app : Innermost(*named.front());
 }
 
-std::string CommandNames(const CLI::App& app) {
-  return absl::StrJoin(CommandsOf(app), ", ",
-                       [](std::string* out, const CLI::App* command) { out->append(command->get_name()); });
-}
-
 // What to say of the arguments that CLI11 has found no use for.
 std::string Unexpected(const CLI::App& app) {
   const std::vector<std::string> rest = app.remaining(/*recurse=*/true);
@@ -226,7 +217,7 @@ std::string Unexpected(const CLI::App& app) {
     return absl::StrCat("unexpected: ", absl::StrJoin(rest, " "));
   }
   const std::string group = &innermost == &app ? "" : absl::StrCat(innermost.get_name(), " ");
-  return absl::StrCat("there is no command \"", group, rest.front(), "\"; there are ", CommandNames(innermost));
+  return absl::StrCat("there is no command \"", group, rest.front(), "\"; there are ", CommandNames(innermost, ", "));
 }
 
 }  // namespace
@@ -271,7 +262,7 @@ std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, c
     if (const CLI::App& innermost = Innermost(app); &innermost == &app) {
       return usage_error("a command is needed");
     } else if (!CommandsOf(innermost).empty()) {
-      return usage_error(absl::StrCat(innermost.get_name(), " needs one of ", CommandNames(innermost)));
+      return usage_error(absl::StrCat(innermost.get_name(), " needs one of ", CommandNames(innermost, ", ")));
     }
     if (!bindings.shell.empty()) {
       const std::optional<std::string> script = CompletionScript(app, bindings.shell);

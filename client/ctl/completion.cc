@@ -17,10 +17,6 @@ constexpr char kJobIds[] =
 
 constexpr char kContexts[] = R"sh(lenetctl context list --json 2>/dev/null | sed -n 's/.*"name":"\([^"]*\)".*/\1/p')sh";
 
-std::vector<const CLI::App*> Commands(const CLI::App& app) {
-  return app.get_subcommands([](const CLI::App*) { return true; });
-}
-
 std::vector<const CLI::Option*> Flags(const CLI::App& app) {
   return app.get_options([](const CLI::Option* option) { return !option->get_positional(); });
 }
@@ -68,7 +64,7 @@ struct Path {
 
 std::vector<Path> Paths(const CLI::App& app, const std::vector<std::string>& before = {}) {
   std::vector<Path> paths;
-  for (const CLI::App* command : Commands(app)) {
+  for (const CLI::App* command : CommandsOf(app)) {
     std::vector<std::string> words = before;
     words.push_back(command->get_name());
     paths.push_back({words, command});
@@ -76,11 +72,6 @@ std::vector<Path> Paths(const CLI::App& app, const std::vector<std::string>& bef
     paths.insert(paths.end(), inner.begin(), inner.end());
   }
   return paths;
-}
-
-std::string CommandNames(const CLI::App& app) {
-  return absl::StrJoin(Commands(app), " ",
-                       [](std::string* out, const CLI::App* command) { out->append(command->get_name()); });
 }
 
 // "--ca|--cert", of the flags that `wanted` picks.
@@ -94,7 +85,7 @@ std::string Pattern(const CLI::App& app, const Wanted& wanted) {
     }
   };
   add(app);
-  for (const CLI::App* command : Commands(app)) add(*command);
+  for (const CLI::App* command : CommandsOf(app)) add(*command);
   return absl::StrJoin(names, "|");
 }
 
@@ -124,11 +115,11 @@ std::string Bash(const CLI::App& app) {
       "  esac\n"
       "  case $command in\n"
       "    '') words='",
-      CommandNames(app), " ", Words(Flags(app)), "';;\n");
+      CommandNames(app, " "), " ", Words(Flags(app)), "';;\n");
   for (const Path& path : paths) {
     std::string words = Words(FlagsOf(app, *path.command));
     if (path.command->get_name() == "completion") absl::StrAppend(&words, " ", kShells);
-    const std::string inner = CommandNames(*path.command);
+    const std::string inner = CommandNames(*path.command, " ");
     absl::StrAppend(&script, "    ", Label(path), ") words='", inner, inner.empty() ? "" : " ", words, "'");
     const std::string arguments = ArgumentsOf(*path.command);
     if (!arguments.empty()) absl::StrAppend(&script, "; [[ $cur == -* ]] || words=$(", arguments, ")");
@@ -175,7 +166,7 @@ std::string Fish(const CLI::App& app) {
                     " -d ", FishQuoted(flag.get_description()), "\n");
   };
   const auto add_commands = [&](const std::string& condition, const CLI::App& of) {
-    for (const CLI::App* command : Commands(of)) {
+    for (const CLI::App* command : CommandsOf(of)) {
       absl::StrAppend(&script, "complete -c lenetctl -n ", condition, " -a ", command->get_name(), " -d ",
                       FishQuoted(command->get_description()), "\n");
     }
@@ -188,7 +179,7 @@ std::string Fish(const CLI::App& app) {
     const std::string condition = absl::StrCat("-n ", FishQuoted(seen), " ");
     for (const CLI::Option* flag : Flags(*path.command)) add_flag(condition, *flag);
     if (path.command->get_name() == "completion") add_words(condition, kShells);
-    const std::string inner = CommandNames(*path.command);
+    const std::string inner = CommandNames(*path.command, " ");
     if (!inner.empty()) {
       add_commands(FishQuoted(absl::StrCat(seen, "; and not __fish_seen_subcommand_from ", inner)), *path.command);
     }
@@ -199,6 +190,15 @@ std::string Fish(const CLI::App& app) {
 }
 
 }  // namespace
+
+std::vector<const CLI::App*> CommandsOf(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
+std::string CommandNames(const CLI::App& app, absl::string_view separator) {
+  return absl::StrJoin(CommandsOf(app), separator,
+                       [](std::string* out, const CLI::App* command) { out->append(command->get_name()); });
+}
 
 std::optional<std::string> CompletionScript(const CLI::App& app, const std::string& shell) {
   if (shell == "bash") return Bash(app);

@@ -4,10 +4,16 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/string_view.h"
 
 namespace lenet::ctl {
+
+// Those of the program or of one of its commands, in the order in which help lists them.
+std::vector<const CLI::App*> CommandsOf(const CLI::App& app);
+std::string CommandNames(const CLI::App& app, absl::string_view separator);
 
 // For "bash", "zsh" or "fish"; nothing for another shell. Commands, flags, files where a flag takes one, and the ids of
 // the server's newest jobs where a command takes jobs.

@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/ctl/address.h"
+#include "client/ctl/environment.h"
 #include "client/ctl/value_flags.h"
 
 // All of toml++ in this file, and errors as values. Some malformed texts break its assertions (3.3.0), but are errors
@@ -248,13 +249,9 @@ absl::StatusOr<Context> Contexts::Find(const std::string& name) const {
 }
 
 fs::path ContextPath() {
-  const auto variable = [](const char* name) -> fs::path {
-    const char* const value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing sets variables
-    return value == nullptr ? "" : value;
-  };
-  if (fs::path file = variable("LENETCTL_CONFIG"); !file.empty()) return file;
-  if (const fs::path config = variable("XDG_CONFIG_HOME"); !config.empty()) return config / "lenet/lenetctl.toml";
-  const fs::path home = variable("HOME");
+  if (fs::path file = Variable("LENETCTL_CONFIG"); !file.empty()) return file;
+  if (const fs::path config = Variable("XDG_CONFIG_HOME"); !config.empty()) return config / "lenet/lenetctl.toml";
+  const fs::path home = Variable("HOME");
   return home.empty() ? "" : home / ".config/lenet/lenetctl.toml";
 }
 

@@ -1,11 +1,11 @@
 #include "client/ctl/default_server.h"
 
-#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "client/client.h"
+#include "client/ctl/environment.h"
 
 namespace lenet::ctl {
 namespace {
@@ -14,13 +14,9 @@ namespace fs = std::filesystem;
 
 // Empty if the environment has no such folder.
 fs::path OwnFolder() {
-  const auto variable = [](const char* name) -> fs::path {
-    const char* const value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing sets variables
-    return value == nullptr ? "" : value;
-  };
-  if (const fs::path runtime = variable("XDG_RUNTIME_DIR"); !runtime.empty()) return runtime / "lenet";
-  if (const fs::path state = variable("XDG_STATE_HOME"); !state.empty()) return state / "lenetd";
-  const fs::path home = variable("HOME");
+  if (const fs::path runtime = Variable("XDG_RUNTIME_DIR"); !runtime.empty()) return runtime / "lenet";
+  if (const fs::path state = Variable("XDG_STATE_HOME"); !state.empty()) return state / "lenetd";
+  const fs::path home = Variable("HOME");
   return home.empty() ? "" : home / ".local/state/lenetd";
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "client/ctl/app.h"
+#include "client/ctl/environment.h"
 #include "client/ctl/exit_code.h"
 #include "client/ctl/output.h"
 #include "grpc/support/log.h"
@@ -48,7 +49,6 @@ int main(int argc, char** argv) {
   // NOLINTBEGIN(concurrency-mt-unsafe)
   // For the widths of characters; UTF-8 even where the environment names no locale.
   if (setlocale(LC_CTYPE, "") == nullptr || MB_CUR_MAX == 1) setlocale(LC_CTYPE, "C.UTF-8");
-  const char* server = getenv("LENET_SERVER");
   const char* verbosity = getenv("GRPC_VERBOSITY");
   // NOLINTEND(concurrency-mt-unsafe)
   HandleInterrupt();
@@ -56,7 +56,7 @@ int main(int argc, char** argv) {
   if (verbosity == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
   lenet::ctl::StandardOutput output;
   try {
-    return lenet::ctl::RunApp(std::vector<std::string>(argv + 1, argv + argc), server != nullptr ? server : "",
+    return lenet::ctl::RunApp(std::vector<std::string>(argv + 1, argv + argc), lenet::ctl::Variable("LENET_SERVER"),
                               &interrupted, &output);
   } catch (const std::exception& error) {
     output.WriteError(std::string("lenetctl: ") + error.what() + "\n");

@@ -1,7 +1,6 @@
 #include "client/ctl/server_flags.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -10,6 +9,7 @@
 #include "absl/strings/str_replace.h"
 #include "client/ctl/address.h"
 #include "client/ctl/default_server.h"
+#include "client/ctl/environment.h"
 #include "client/ctl/value_flags.h"
 
 namespace lenet::ctl {
@@ -51,11 +51,6 @@ std::string ReadPem(const std::string& source, const std::string& path, const ch
   if (absl::StrContains(*content, "ENCRYPTED")) return absl::StrCat(source, ": '", path, "' asks for a passphrase");
   if (!absl::StrContains(*content, kind)) return absl::StrCat(source, ": '", path, "' has no ", kind, " in PEM form");
   return "";
-}
-
-std::string Variable(const char* name) {
-  const char* const value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing sets variables
-  return value == nullptr ? "" : value;
 }
 
 constexpr char kContextVariable[] = "LENET_CONTEXT";
