@@ -36,6 +36,19 @@ def program(variable):
     return path
 
 
+def install(prefix, *arguments, **options):
+    """What `cmake --install` makes of the build."""
+    subprocess.run(["cmake", "--install", program("LENET_BUILD"), "--prefix", prefix, *arguments], check=True,
+                   stdout=subprocess.DEVNULL, **options)
+
+
+def class_folder(cls):
+    """A folder for a test class, until its tests are done."""
+    folder = tempfile.TemporaryDirectory(prefix="lenet-e2e-")
+    cls.addClassCleanup(folder.cleanup)
+    return pathlib.Path(folder.name)
+
+
 def wait_until(condition, what):
     """The first true value that `condition` gives."""
     deadline = time.monotonic() + PATIENCE

@@ -260,12 +260,13 @@ class HostileTest(ApiTestCase):
 
     # HTTP/2.
 
-    def flood(self, data):
-        """Sends it as long as the server takes it."""
+    def flood(self, data, times=20, first=b""):
+        """Sends `first`, and the data so often, or as long as the server takes it."""
 
         def attack():
             connection = http2.Connection(self.address, SOURCE)
-            for _ in range(20):
+            connection.send(first)
+            for _ in range(times):
                 if not connection.send(data) or not connection.drain():
                     break
             connection.close()
@@ -299,16 +300,7 @@ class HostileTest(ApiTestCase):
     def test_floods_of_continuations(self):
         first = http2.frame(http2.HEADERS, 0, 1, http2.call_headers(SERVICE + "GetJob"))
         more = http2.frame(http2.CONTINUATION, 0, 1, (b"\0\x01x\x64" + b"y" * 100) * 100)
-
-        def attack():
-            connection = http2.Connection(self.address, SOURCE)
-            connection.send(first)
-            for _ in range(1000):
-                if not connection.send(more) or not connection.drain():
-                    break
-            connection.close()
-
-        self.while_it_goes_on(attack)
+        self.flood(more, times=1000, first=first)
 
     def test_rapid_resets(self):
         reset = struct.pack(">I", 8)  # CANCEL

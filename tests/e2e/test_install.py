@@ -5,15 +5,14 @@ import subprocess
 import unittest
 from unittest import mock
 
-from harness import PATIENCE, ROOT, TestCase, program
+from harness import PATIENCE, ROOT, TestCase, install
 
 
 class InstallTest(TestCase):
 
     def test_an_installed_tree_runs_after_it_was_moved(self):
         prefix = self.folder / "prefix"
-        subprocess.run(["cmake", "--install", program("LENET_BUILD"), "--prefix", prefix], check=True,
-                       stdout=subprocess.DEVNULL)
+        install(prefix)
         moved = self.folder / "elsewhere"
         prefix.rename(moved)
         self.assertEqual(sorted(path.name for path in moved.iterdir()), ["bin", "lib", "share"])

@@ -1,13 +1,11 @@
 """What the Debian packages are made of, as far as it can be told without root: the components of the installation, the
 scripts, and the files that containers take. tests/soak/packages.sh installs them."""
 import os
-import pathlib
 import re
 import subprocess
-import tempfile
 import unittest
 
-from harness import ROOT, program
+from harness import ROOT, class_folder, install, program
 
 PACKAGE = ROOT / "deploy/package"
 DOCKER = ROOT / "deploy/docker"
@@ -21,19 +19,11 @@ class PackagesTest(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory(prefix="lenet-packages-")
-        cls.addClassCleanup(folder.cleanup)
-        cls.folder = pathlib.Path(folder.name)
+        cls.folder = class_folder(cls)
         for component in ("lenetd", "lenetctl", "lenetd-cuda"):
-            cls.install(component, "--prefix", cls.folder / component)
-        cls.install("lenetd-package", "--prefix", "/usr", env={**os.environ, "DESTDIR": str(cls.folder / "extra")})
-        subprocess.run(["cmake", "--install", program("LENET_BUILD"), "--prefix", cls.folder / "all"], check=True,
-                       stdout=subprocess.DEVNULL)
-
-    @classmethod
-    def install(cls, component, *arguments, **options):
-        subprocess.run(["cmake", "--install", program("LENET_BUILD"), "--component", component, *arguments],
-                       check=True, stdout=subprocess.DEVNULL, **options)
+            install(cls.folder / component, "--component", component)
+        install("/usr", "--component", "lenetd-package", env={**os.environ, "DESTDIR": str(cls.folder / "extra")})
+        install(cls.folder / "all")
 
     def test_the_components_are_the_whole_installation(self):
         whole = files_below(self.folder / "all")

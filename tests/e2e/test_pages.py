@@ -3,10 +3,9 @@ import pathlib
 import re
 import shutil
 import subprocess
-import tempfile
 import unittest
 
-from harness import ROOT, program
+from harness import ROOT, class_folder, install, program
 
 # The commands of lenetd, which its --help tells of in words.
 LENETD_COMMANDS = (["selftest"], ["token", "add"])
@@ -40,11 +39,8 @@ class PagesTest(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory(prefix="lenet-pages-")
-        cls.addClassCleanup(folder.cleanup)
-        cls.folder = pathlib.Path(folder.name)
-        subprocess.run(["cmake", "--install", program("LENET_BUILD"), "--prefix", cls.folder], check=True,
-                       stdout=subprocess.DEVNULL)
+        cls.folder = class_folder(cls)
+        install(cls.folder)
         cls.man = cls.folder / "share/man"
 
     def test_the_pages_have_every_flag_and_no_other(self):

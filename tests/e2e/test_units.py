@@ -7,7 +7,7 @@ import tempfile
 import time
 import unittest
 
-from harness import ROOT, program
+from harness import ROOT, class_folder, install, program
 
 # systemd-analyze's measure of what a unit may still do, from 0 to 10.
 MOST_EXPOSED = 3.0
@@ -22,12 +22,9 @@ class UnitsTest(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory(prefix="lenet-units-")
-        cls.addClassCleanup(folder.cleanup)
-        cls.folder = pathlib.Path(folder.name)
+        cls.folder = class_folder(cls)
         cls.prefix = cls.folder / "opt/lenet"
-        subprocess.run(["cmake", "--install", program("LENET_BUILD"), "--prefix", cls.prefix], check=True,
-                       stdout=subprocess.DEVNULL)
+        install(cls.prefix)
         cls.units = cls.prefix / "lib/systemd/system"
 
     def need(self, tool):

@@ -156,6 +156,16 @@ submit() { inside lenetctl submit --detach --epochs 6 --checkpoint-seconds 3600;
 weights() { inside lenetctl show "$1" --json | grep -o '"weights_checksums":\[[^]]*'; }
 attempts() { inside lenetctl show "$1" --json | grep -o '"attempt":[0-9]*' | head -n 1; }
 
+# The running and the queued job, as if nothing had happened; the first in a second attempt.
+both_end_as_expected() {
+  local job
+  for job in "$running" "$queued"; do
+    await '"state":"SUCCEEDED"' lenetctl show "$job" --json
+    same "$(weights "$job")" "$expected" "weights"
+  done
+  same "$(attempts "$running") $(attempts "$queued")" '"attempt":2 "attempt":1'
+}
+
 begin "a first installation starts the service"
 inside dpkg -i "/debs/lenetd_${version}_amd64.deb" "/debs/lenetctl_${version}_amd64.deb" >/dev/null
 same "$(property ActiveState) $(property UnitFileState)" "active enabled"
@@ -182,11 +192,7 @@ same "$(property ActiveState) $(property Result)" "inactive success"
 [ $((SECONDS - began)) -lt 40 ] || fail "the stop took $((SECONDS - began)) s"
 has "$(find "$root/var/lib/lenet/jobs/$running" -name '*.safetensors')" step-
 inside systemctl start lenetd
-for job in "$running" "$queued"; do
-  await '"state":"SUCCEEDED"' lenetctl show "$job" --json
-  same "$(weights "$job")" "$expected" "weights"
-done
-same "$(attempts "$running") $(attempts "$queued")" '"attempt":2 "attempt":1'
+both_end_as_expected
 
 begin "an upgrade over a running and a queued job"
 running=$(submit)
@@ -196,11 +202,7 @@ before=$(property MainPID)
 inside dpkg -i "/next/lenetd_${next}_amd64.deb" "/next/lenetctl_${next}_amd64.deb" >/dev/null
 [ "$(property MainPID)" != "$before" ] || fail "the upgrade did not restart the service"
 same "$(property ActiveState)" active
-for job in "$running" "$queued"; do
-  await '"state":"SUCCEEDED"' lenetctl show "$job" --json
-  same "$(weights "$job")" "$expected" "weights"
-done
-same "$(attempts "$running") $(attempts "$queued")" '"attempt":2 "attempt":1'
+both_end_as_expected
 
 begin "the watchdog"
 drop_in $'WatchdogSec=4s\nTimeoutAbortSec=2s\nRestartSec=1s'
