@@ -201,7 +201,10 @@ absl::Status MetricsLog::FlushLocked(absl::Status* stuck) {
     CloseLosses();
     complete.swap(complete_);
     due_.store(Clock::time_point::max(), std::memory_order_release);
-    if (!complete.empty()) awaited_ = false;
+    if (!complete.empty()) {
+      awaited_ = false;
+      last_write_ = Clock::now();  // for what is added during it
+    }
   }
   if (unsaved_.empty()) {
     unsaved_ = std::move(complete);

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <thread>
 
@@ -21,9 +22,11 @@ constexpr Clock::duration kSoon = milliseconds(5);
 class CountingStore : public FailingStore {
  public:
   std::atomic<int> appends{0};
+  std::function<void()> during_append;
 
   absl::StatusOr<uint64_t> AppendRecords(absl::string_view id, std::span<v1::MetricRecord> records) override {
     ++appends;
+    if (during_append) during_append();
     return FailingStore::AppendRecords(id, records);
   }
 };
@@ -109,6 +112,20 @@ TEST_F(MetricsFlusherTest, WritesForAReaderAreSpaced) {
   }
   EXPECT_GE(store_.appends, 2);
   EXPECT_LE(store_.appends, (Clock::now() - begin) / milliseconds(20) + 2);
+}
+
+TEST_F(MetricsFlusherTest, WhatAReaderWaitsForDuringAWriteIsSpacedFromIt) {
+  ASSERT_TRUE(store_.CreateJob(NewJob("a"), {}).ok());
+  MetricsLog log(&store_, "a", 0, {}, {.patience = kNever, .reader_patience = std::chrono::minutes(1)});
+  store_.during_append = [&log] {
+    log.AwaitMore();
+    AddLoss(&log, 2);
+  };
+  AddLoss(&log, 1);
+  const Clock::time_point begin = Clock::now();
+  ASSERT_TRUE(log.Flush().ok());
+  EXPECT_GE(log.due(), begin + std::chrono::minutes(1));
+  EXPECT_LE(log.due(), Clock::now() + std::chrono::minutes(1));
 }
 
 TEST_F(MetricsFlusherTest, ALogWithAReaderDoesNotKeepAnotherWaiting) {
