@@ -22,6 +22,7 @@ esac
 [ $# -eq 0 ] || fast=yes
 
 summary=()
+failures=()
 failed=no
 
 # note PART RESULT...: one line of the summary at the end.
@@ -52,8 +53,17 @@ run_ctest() {
   # The list of skipped tests is long where there is no GPU; the reasons follow at the end.
   ctest --test-dir "build/$preset" --output-on-failure --no-tests=error --timeout 900 -j "$jobs" "$@" 2>&1 | tee "$log" |
     sed '/^The following tests did not run:$/,/^$/d' || status=$?
-  [ "$status" -eq 0 ] || failed=yes
+  [ "$status" -eq 0 ] || { failed=yes; failures+=("$log"); }
   note "$preset" "$(grep -E '^[0-9]+% tests passed' "$log" || echo "no test ran"), $(count_skipped "$log") skipped, ${SECONDS} s since the start"
+}
+
+# show_failures LOG: what the tests printed that failed, the last 40 lines of each.
+show_failures() {
+  awk '
+    function flush(  i) { for (i = count > 40 ? count - 39 : 1; i <= count; ++i) print lines[i]; count = 0 }
+    /^ *[0-9]+\/[0-9]+ Test +#|^ +Start +[0-9]+:|^[0-9]+% tests passed/ { flush(); shown = 0 }
+    /^ *[0-9]+\/[0-9]+ Test .*\*\*\*/ && !/\*\*\*Skipped/ { shown = 1; gsub(/\.\.\.+/, "...") }
+    shown { lines[++count] = $0 }' "$1"
 }
 
 count_skipped() {
@@ -109,6 +119,10 @@ if [ -n "$skipped" ]; then
   grep -A1 -hE '^[^ ]+:[0-9]+: Skipped$' build/dev/Testing/Temporary/LastTest.log |
     grep -vE ': Skipped$|^--$' | sort | uniq -c | sort -rn || true
 fi
+for log in "${failures[@]}"; do
+  echo "== Failed: $log"
+  show_failures "$log"
+done
 echo "== Summary"
 printf '%s\n' "${summary[@]}"
 [ "$failed" = no ]
