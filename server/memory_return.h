@@ -10,12 +10,12 @@ namespace lenet {
 // else gets. Not safe from several threads.
 class MemoryReturn {
  public:
-  // To be called every few seconds. Costs next to nothing unless the process has grown by tens of MiB since it last
-  // gave memory back.
+  // To be called every few seconds. Costs next to nothing unless tens of MiB have become free since it last gave memory
+  // back.
   void Tick();
 
  private:
-  int64_t resident_bytes_ = 0;  // the least since then
+  int64_t unused_bytes_ = 0;  // the least since then
 };
 
 }  // namespace lenet
