@@ -402,12 +402,17 @@ TEST_F(SqliteStoreTest, WhatWasAcknowledgedSurvivesAKillAtAnyMoment) {
       }
     }
     ::close(told[1]);
-    std::this_thread::sleep_for(std::chrono::microseconds(20000 + random() % 40000));
+    uint64_t sequence = 0;
+    // Every other one may still be opening the file.
+    if (round % 2 == 0 && ::read(told[0], &sequence, sizeof(sequence)) == sizeof(sequence)) {
+      last = sequence;
+      ++jobs;
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 40000));
     ::kill(child, SIGKILL);
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
     ASSERT_TRUE(WIFSIGNALED(status)) << WEXITSTATUS(status);
-    uint64_t sequence = 0;
     while (::read(told[0], &sequence, sizeof(sequence)) == sizeof(sequence)) {
       last = sequence;
       ++jobs;
@@ -425,7 +430,7 @@ TEST_F(SqliteStoreTest, WhatWasAcknowledgedSurvivesAKillAtAnyMoment) {
     if (store->GetJob(absl::StrCat("job", jobs)).ok()) ++jobs;
     last = log.last_sequence();
   }
-  EXPECT_GT(jobs, 10);
+  EXPECT_GE(jobs, 5);
 }
 
 TEST_F(SqliteStoreTest, AnswersUnlessAChangeHoldsItUp) {
