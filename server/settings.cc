@@ -241,6 +241,10 @@ const std::vector<Setting>& Settings() {
       Integer("limits.max_connections_per_client", In(&ServerConfig::rpc, &RpcLimits::max_connections_per_client),
               Takes::kWhileRunning, 0, kMostAtOnce,
               "Connections that one client address, or user on unix sockets, may have open; 0: no limit"),
+      Integer("limits.max_resets_per_client", In(&ServerConfig::rpc, &RpcLimits::max_resets_per_client),
+              Takes::kWhileRunning, 0, kMostAtOnce,
+              "Calls that one client address, or user on unix sockets, may take back within a second of their begin, in "
+              "10 seconds; 0: no limit"),
       Integer("limits.max_calls_per_connection", In(&ServerConfig::rpc, &RpcLimits::max_calls_per_connection),
               Takes::kAtStart, 1, kMostAtOnce, "Calls that one connection may carry at once, streams among them"),
       Integer("limits.max_request_bytes", In(&ServerConfig::rpc, &RpcLimits::max_request_bytes), Takes::kAtStart,

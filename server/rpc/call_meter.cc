@@ -3,7 +3,6 @@
 #include <chrono>
 #include <cstddef>
 #include <string>
-#include <utility>
 
 #include "google/protobuf/descriptor.h"
 #include "grpcpp/server_context.h"
@@ -19,8 +18,14 @@ using grpc::experimental::InterceptionHookPoints;
 // gRPC makes one for each call, and destroys it when it is done with the call.
 class CallMeter : public grpc::experimental::Interceptor {
  public:
-  CallMeter(RpcMethodCounters* counters, CallCounts* calls, std::string client)
-      : counters_(counters), calls_(calls), client_(std::move(client)), begin_(Clock::now()) {
+  CallMeter(RpcMethodCounters* counters, CallCounts* calls, ConnectionTable* connections,
+            const grpc::ServerContextBase* context)
+      : counters_(counters),
+        calls_(calls),
+        connections_(connections),
+        context_(context),
+        client_(CountedClient(*context)),
+        begin_(Clock::now()) {
     if (!counters_->name.streams) calls_->Begin(client_);
     counters_->started.Add();
     counters_->in_flight.fetch_add(1, std::memory_order_relaxed);
@@ -38,11 +43,16 @@ class CallMeter : public grpc::experimental::Interceptor {
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
       Handled(methods->GetSendStatus().error_code());
     }
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_CLOSE) && context_->IsCancelled() &&
+        Clock::now() - begin_ < kQuick) {
+      connections_->CountReset(client_);
+    }
     methods->Proceed();
   }
 
  private:
   using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::seconds kQuick{1};
 
   void Handled(grpc::StatusCode code) {
     handled_ = true;
@@ -54,6 +64,8 @@ class CallMeter : public grpc::experimental::Interceptor {
 
   RpcMethodCounters* const counters_;
   CallCounts* const calls_;
+  ConnectionTable* const connections_;
+  const grpc::ServerContextBase* const context_;
   const std::string client_;
   const Clock::time_point begin_;
   bool handled_ = false;
@@ -61,14 +73,16 @@ class CallMeter : public grpc::experimental::Interceptor {
 
 class CallMeterFactory : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
-  CallMeterFactory(RpcCounters* counters, CallCounts* calls) : counters_(counters), calls_(calls) {}
+  CallMeterFactory(RpcCounters* counters, CallCounts* calls, ConnectionTable* connections)
+      : counters_(counters), calls_(calls), connections_(connections) {}
   grpc::experimental::Interceptor* CreateServerInterceptor(grpc::experimental::ServerRpcInfo* info) override {
-    return new CallMeter(counters_->Find(info->method()), calls_, CountedClient(*info->server_context()));
+    return new CallMeter(counters_->Find(info->method()), calls_, connections_, info->server_context());
   }
 
  private:
   RpcCounters* const counters_;
   CallCounts* const calls_;
+  ConnectionTable* const connections_;
 };
 
 }  // namespace
@@ -90,9 +104,9 @@ std::vector<RpcMethodName> ServedMethods() {
   return methods;
 }
 
-std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> NewCallMeter(RpcCounters* counters,
-                                                                                    CallCounts* calls) {
-  return std::make_unique<CallMeterFactory>(counters, calls);
+std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> NewCallMeter(
+    RpcCounters* counters, CallCounts* calls, ConnectionTable* connections) {
+  return std::make_unique<CallMeterFactory>(counters, calls, connections);
 }
 
 }  // namespace lenet

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/rpc/requests.h"
 #include "server/rpc/users.h"
+#include "trainer/base/log.h"
 
 namespace lenet {
 namespace {
@@ -57,7 +58,33 @@ absl::Status ConnectionTable::Add(Descriptor connection) {
   return absl::OkStatus();
 }
 
-absl::Status ConnectionTable::Check(const std::string& client) const {
+void ConnectionTable::CountReset(const std::string& client) {
+  {
+    MutexLock lock(&mutex_);
+    EndResetWindow();
+    if (limits_.max_resets_per_client == 0 || ++resets_[client] != limits_.max_resets_per_client + 1) return;
+    for (const auto& [descriptor, connection] : connections_) {
+      // gRPC, which closes it, is told by the system.
+      if (connection.client == client && IsOpen(descriptor, connection)) ::shutdown(descriptor, SHUT_RDWR);
+    }
+  }
+  Log(LogLevel::kWarning, absl::StrCat("closing the connections of ", client, ": it took back more calls than it may"));
+}
+
+void ConnectionTable::EndResetWindow() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now < window_ends_at_) return;
+  resets_.clear();
+  window_ends_at_ = now + reset_window_;
+}
+
+absl::Status ConnectionTable::Check(const std::string& client) {
+  EndResetWindow();
+  if (const auto resets = resets_.find(client);
+      limits_.max_resets_per_client != 0 && resets != resets_.end() && resets->second > limits_.max_resets_per_client) {
+    return absl::ResourceExhaustedError(absl::StrCat(client, " took back ", resets->second, " calls that had just begun; the limit is ",
+                                                     limits_.max_resets_per_client, " (limits.max_resets_per_client)"));
+  }
   if (connections_.size() >= limits_.max_connections) {
     return absl::ResourceExhaustedError(absl::StrCat(connections_.size(), " are open; the limit is ",
                                                      limits_.max_connections, " (limits.max_connections)"));
@@ -81,11 +108,14 @@ void ConnectionTable::Remove(Connections::iterator connection) {
 void ConnectionTable::RemoveClosed() {
   for (auto next = connections_.begin(); next != connections_.end();) {
     const auto connection = next++;
-    struct stat info = {};
-    const bool open = ::fstat(connection->first, &info) == 0 && S_ISSOCK(info.st_mode) &&
-                      info.st_dev == connection->second.device && info.st_ino == connection->second.inode;
-    if (!open) Remove(connection);
+    if (!IsOpen(connection->first, connection->second)) Remove(connection);
   }
+}
+
+bool ConnectionTable::IsOpen(int descriptor, const Connection& connection) {
+  struct stat info = {};
+  return ::fstat(descriptor, &info) == 0 && S_ISSOCK(info.st_mode) && info.st_dev == connection.device &&
+         info.st_ino == connection.inode;
 }
 
 }  // namespace lenet

@@ -18,6 +18,7 @@ struct RpcLimits {
   size_t max_streams_per_client = 0;        // 0: no limit
   size_t max_connections = 500;             // open
   size_t max_connections_per_client = 100;  // 0: no limit
+  size_t max_resets_per_client = 1000;      // in 10 seconds; 0: no limit
   // These cannot.
   size_t max_calls_per_connection = 100;             // streams among them; what is over it waits in a client's library
   int max_request_bytes = (4 << 20) + (1 << 16);     // the largest request brings weights

@@ -98,7 +98,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptio
   builder.SetMaxReceiveMessageSize(options.limits.max_request_bytes);
   if (!options.reflection) builder.SetOption(std::make_unique<WithoutReflection>());
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
-  interceptors.push_back(NewCallMeter(&server->counters_, &server->calls_));
+  interceptors.push_back(NewCallMeter(&server->counters_, &server->calls_, &server->connections_));
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
   builder.RegisterService(&server->service_);
   server->server_ = builder.BuildAndStart();

@@ -305,18 +305,21 @@ class HostileTest(ApiTestCase):
     def test_rapid_resets(self):
         reset = struct.pack(">I", 8)  # CANCEL
 
+        cut_after = []
+
         def attack():
-            connection = http2.Connection(self.address, SOURCE)
-            for stream in range(1, 2001, 2):
-                self.send_call(connection, stream, "ListJobs")
-                if not connection.send(http2.frame(http2.RST_STREAM, 0, stream, reset)):
-                    break
-            connection.drain()
-            connection.close()
-            # Without a pause gRPC 1.51 falls behind, see deploy/README.md.
-            time.sleep(0.5)
+            with contextlib.suppress(OSError):  # while it is refused
+                connection = self.hostile()
+                for stream in range(1, 1_000_001, 2):
+                    self.send_call(connection, stream, "ListJobs")
+                    if not connection.send(http2.frame(http2.RST_STREAM, 0, stream, reset)):
+                        cut_after.append(stream // 2)
+                        break
+            self.connections.close()
 
         self.while_it_goes_on(attack)
+        self.assertTrue(cut_after)
+        self.assertGreaterEqual(cut_after[0], 1000)
 
     def test_answers_that_are_never_taken(self):
         for _ in range(3):

@@ -282,6 +282,7 @@ TEST_F(CommandLineTest, CheckConfigPrintsEveryValueWithItsOrigin) {
                       "max_streams_per_client = 0  # default\n"
                       "max_connections = 500  # default\n"
                       "max_connections_per_client = 100  # default\n"
+                      "max_resets_per_client = 1000  # default\n"
                       "max_calls_per_connection = 100  # default\n"
                       "max_request_bytes = 4259840  # default\n"
                       "max_idle_time = 900  # default\n");

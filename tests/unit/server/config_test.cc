@@ -56,6 +56,7 @@ std::vector<Example> Examples() {
       {"limits.max_streams_per_client", "1", "1", "2"},
       {"limits.max_connections", "1", "1", "100000"},
       {"limits.max_connections_per_client", "0", "0", "1"},
+      {"limits.max_resets_per_client", "0", "0", "1"},
       {"limits.max_calls_per_connection", "1", "1", "100000"},
       {"limits.max_request_bytes", "65536", "65536", "67108864"},
       {"limits.max_idle_time", "0", "0", "0.5"},

@@ -2,10 +2,13 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -105,6 +108,56 @@ TEST(ConnectionTableTest, AClientHasALimitOfItsOwn) {
               HasSubstr(absl::StrCat("unix:", ::getuid(), " has 2 open")));
   second.server.reset();
   EXPECT_TRUE(Eventually([&] { return table.Add(third.server.get()).ok(); }));
+}
+
+// Whether the server's end has been shut down.
+bool IsShut(const Ends& ends) {
+  pollfd poll = {.fd = ends.client.get().number, .events = POLLIN, .revents = 0};
+  EXPECT_GE(::poll(&poll, 1, 0), 0);
+  return (poll.revents & POLLIN) != 0;
+}
+
+TEST(ConnectionTableTest, AClientThatTakesBackTooManyCallsLosesItsConnectionsForAWhile) {
+  constexpr std::chrono::milliseconds kWindow(500);
+  ConnectionTable table({.max_resets_per_client = 2}, kWindow);
+  const Ends first = Tcp("127.0.0.1");
+  const Ends second = Tcp("127.0.0.1");
+  const Ends next = Tcp("127.0.0.1");
+  const Ends other = Tcp("127.0.0.2");
+  for (const Ends* ends : {&first, &second, &other}) ASSERT_TRUE(table.Add(ends->server.get()).ok());
+  const auto count = [&table](const char* client, int times) {
+    for (int i = 0; i < times; ++i) table.CountReset(client);
+  };
+  // Those of one window alone are counted together.
+  count("127.0.0.1", 2);
+  std::this_thread::sleep_for(kWindow);
+  count("127.0.0.1", 2);
+  count("127.0.0.2", 2);
+  for (const Ends* ends : {&first, &second, &other}) EXPECT_FALSE(IsShut(*ends));
+  count("127.0.0.1", 1);
+  EXPECT_TRUE(IsShut(first));
+  EXPECT_TRUE(IsShut(second));
+  EXPECT_FALSE(IsShut(other));
+  const absl::Status refused = table.Add(next.server.get());
+  EXPECT_TRUE(absl::IsResourceExhausted(refused));
+  EXPECT_EQ(refused.message(),
+            "127.0.0.1 took back 3 calls that had just begun; the limit is 2 (limits.max_resets_per_client)");
+  EXPECT_FALSE(IsShut(other));
+  EXPECT_TRUE(Eventually([&] { return table.Add(next.server.get()).ok(); }));
+}
+
+TEST(ConnectionTableTest, AnyNumberOfCallsMayBeTakenBackWithoutALimit) {
+  ConnectionTable table({.max_resets_per_client = 1});
+  const Ends ends = Tcp("127.0.0.1");
+  const Ends more = Tcp("127.0.0.1");
+  table.CountReset("127.0.0.1");
+  table.CountReset("127.0.0.1");
+  EXPECT_FALSE(table.Add(ends.server.get()).ok());
+  table.SetLimits({.max_resets_per_client = 0});
+  EXPECT_TRUE(table.Add(ends.server.get()).ok());
+  for (int i = 0; i < 10; ++i) table.CountReset("127.0.0.1");
+  EXPECT_FALSE(IsShut(ends));
+  EXPECT_TRUE(table.Add(more.server.get()).ok());
 }
 
 }  // namespace

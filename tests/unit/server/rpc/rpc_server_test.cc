@@ -242,6 +242,31 @@ TEST_F(ConnectionsTest, ThoseBeyondAClientsLimitAreClosedAtOnce) {
   EXPECT_FALSE(fourth.ClosedWithin(kSoon / 2));
 }
 
+TEST_F(ConnectionsTest, AClientThatCancelsTooManyCallsAtOnceLosesItsConnection) {
+  rpc_->SetLimits({.max_resets_per_client = 10});
+  const auto connected = [&] {
+    RawClient client(rpc_->addresses().front());
+    return !client.ClosedWithin(kSoon / 2);
+  };
+  const auto cancel_some = [&](milliseconds after) {
+    std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+    std::vector<std::unique_ptr<grpc::ClientReader<v1::WatchJobsResponse>>> watches;
+    for (int i = 0; i < 11; ++i) {
+      SetDeadline(contexts.emplace_back(std::make_unique<grpc::ClientContext>()).get());
+      watches.push_back(stub_->WatchJobs(contexts.back().get(), {}));
+      v1::WatchJobsResponse response;
+      EXPECT_TRUE(watches.back()->Read(&response));
+    }
+    std::this_thread::sleep_for(after);
+    for (const auto& context : contexts) context->TryCancel();
+    for (const auto& watch : watches) EXPECT_EQ(watch->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  };
+  cancel_some(milliseconds(1100));  // which is not at once
+  EXPECT_TRUE(connected());
+  cancel_some(milliseconds(0));
+  EXPECT_TRUE(Eventually([&] { return !connected(); }));
+}
+
 class IdleTest : public RpcTest {
  protected:
   IdleTest() : RpcTest(Paced(), {.limits = {.max_idle_time = kSoon}}) {}
